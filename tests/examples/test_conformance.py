@@ -126,13 +126,13 @@ class _RollsBackWhatIsCommitted(JsonLinesTable):
 
 
 class _SweepsNothing(JsonLinesTable):
-    def sweep(self, committed, partitions):
+    def sweep(self, ended):
         return []
 
 
 class _SweepsAll(JsonLinesTable):
-    def sweep(self, committed, partitions):
-        files = [f for instant in committed for f in self._rows.glob(f"{instant}_*")]
+    def sweep(self, ended):
+        files = [f for instant in ended.registered for f in self._rows.glob(f"{instant}_*")]
         for file in files:
             file.unlink()
         return [file.name for file in files]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.connectors.data import writer_of
+from sluice.connectors.sink import Ended
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
@@ -93,15 +94,15 @@ class TestAppendTable(SinkConformance):
 
             with monkeypatch.context() as patched:
                 patched.setattr(Strays, "_data_files", mark_and_look)
-                assert table.sweep({instant: set()}, table.marker_partitions(instant)) == [late.path]
+                assert table.sweep(Ended({instant: ()})) == [late.path]
             assert [file for file in markers.rglob("*") if file.is_file()] == [marker]
-            assert table.sweep({instant: set()}, ()) == []
+            assert table.sweep(Ended({instant: ()})) == []
             assert marker.exists()
 
             file = tmp_path / "table" / "p1" / name
             file.parent.mkdir()
             file.write_bytes(b"begun")
-            assert table.sweep({instant: set()}, ()) == [f"p1/{name}"]
+            assert table.sweep(Ended({instant: ()})) == [f"p1/{name}"]
             assert not file.exists()
             assert not markers.exists()
 
@@ -114,7 +115,7 @@ class TestAppendTable(SinkConformance):
             strays = [f"a_0-0-0_{min(ended)}.parquet", f".b_{max(ended)}.log.1_0-0-0"]
             for name in (*others, *strays):
                 (tmp_path / "table" / name).write_bytes(b"begun")
-            assert sorted(table.sweep({**ended, instant: set()}, {""})) == sorted([*strays, late.path])
+            assert sorted(table.sweep(Ended({**ended, instant: set()}, {""}))) == sorted([*strays, late.path])
             assert all((tmp_path / "table" / name).exists() for name in others)
 
 

@@ -44,9 +44,9 @@ from sluice.sources.kafka.cluster import KafkaCluster
 
 from .broker import SimKafka
 from .kafka_sink import Brokers, SimSender
-from .other_sinks import SimDatabase, SimFiles, SimListedDatabase
+from .other_sinks import SimDatabase, SimFiles
 from .rows import Shop
-from .table import SimListedTable, SimTable
+from .table import SimTable
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -322,9 +322,7 @@ MUTANTS: dict[str, Mutant] = {
     "a commit doesn't look whether it was superseded": _replaced(commit, "require_ours", lambda _transaction: None),
     "nothing is taken off the timeline again": _UNFENCED,
     "what is superseded isn't rolled back": _replaced(Starter, "end_superseded", _supersede_without_roll_back),
-    "an interval that was aborted before its roll-back is left": _replaced(
-        SimListedTable, "leftovers", lambda _self: set()
-    ),
+    "an interval that was aborted before its roll-back is left": _replaced(SimTable, "leftovers", lambda _self: set()),
     "nothing is swept up": _replaced(SimTable, "sweep", lambda *_: []),
     "partitions that nobody has named aren't looked in": _replaced(
         SimTable, "partitions_on_storage", lambda _self: set()
@@ -421,7 +419,7 @@ MUTANTS: dict[str, Mutant] = {
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),
     "a database: versions are loaded out of their order": _replaced(planning.Planner, "_task_of", _any_order),
     "a database: an interval that was aborted before its roll-back is left": _replaced(
-        SimListedDatabase, "leftovers", SimListedDatabase._all_staged
+        SimDatabase, "leftovers", SimDatabase._all_staged
     ),
     "a database: staging tables of ended intervals aren't swept up": _replaced(SimDatabase, "sweep", lambda *_: []),
     "a topic: who had the transactional id before isn't refused": _replaced(Brokers, "fence", lambda *_: None),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from sluice.connectors.sink import Completion, InstantState
+from sluice.connectors.sink import Completion, Ended, InstantState
 from sluice.errors import IntervalError, RetryableError
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import holds_checkpoint
 
 from .lake import Completed, Instant
-from .table import SimTable
+from .table import SimTable, named_in
 from .world import Process, ViolationError, World
 
 _RECENT = 3  # intervals of the log that `completions` names
@@ -152,17 +152,28 @@ class SimFiles(SimTable):
     def marker_partitions(self, instant: str) -> set[str]:
         return {""} if self._staged(instant) else set()
 
-    def partitions_on_storage(self) -> set[str]:
-        return {""}
+    def leftovers(self) -> set[str]:
+        if not self._world.lists_leftovers:
+            return named_in(self._world)
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        def look() -> set[str]:
+            pending = {n for n in self._world.timeline if n not in self._world.log_of_files}
+            return pending | self._world.rollbacks | self._all_staged()
+
+        found: set[str] = self._call("looks for what intervals have left", look)
+        return found
+
+    def sweep(self, ended: Ended) -> list[str]:
         swept: list[str] = []
 
         def delete(instant: str) -> None:
             if self._is_over(instant):
                 swept.extend(self._delete_staged(instant))
 
-        for instant in committed:
+        there = [*ended.registered]
+        if self._world.lists_leftovers:
+            there = sorted(ended.registered.keys() & self._call("looks for staged files", self._all_staged))
+        for instant in there:
             self._call(f"sweeps up {instant}", lambda instant=instant: delete(instant))
         return swept
 
@@ -171,6 +182,10 @@ class SimFiles(SimTable):
         if instant in self._world.log_of_files:
             return instant in self._world.marked
         return instant not in self._world.timeline
+
+    def _all_staged(self) -> set[str]:
+        world = self._world
+        return {file.instant for path, file in world.files.items() if path not in world.shown}
 
     def _staged(self, instant: str) -> list[str]:
         world = self._world
@@ -279,19 +294,31 @@ class SimDatabase(SimTable):
     def marker_partitions(self, instant: str) -> set[str]:
         return {""} if self._staged(instant) else set()
 
-    def partitions_on_storage(self) -> set[str]:
-        return {""}
+    def leftovers(self) -> set[str]:
+        world = self._world
+        if not world.lists_leftovers:
+            return named_in(world)
+        pending: set[str] = self._call(
+            "looks for pending rows", lambda: {n for n in world.timeline if self._state(n) == "pending"}
+        )
+        return pending | self._call("looks for staging tables", self._all_staged)
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+    def sweep(self, ended: Ended) -> list[str]:
         swept: list[str] = []
 
         def drop(instant: str) -> None:
             if self._state(instant) != "pending":
                 swept.extend(self._drop(instant))
 
-        for instant in committed:
+        there = [*ended.registered]
+        if self._world.lists_leftovers:
+            there = sorted(ended.registered.keys() & self._call("looks for staging tables", self._all_staged))
+        for instant in there:
             self._call(f"sweeps up {instant}", lambda instant=instant: drop(instant))
         return swept
+
+    def _all_staged(self) -> set[str]:
+        return {instant for instant in {f.instant for f in self._world.files.values()} if self._staged(instant)}
 
     def _staged(self, instant: str) -> list[str]:
         """Staging tables that are there; what of them was merged is the table's."""
@@ -306,21 +333,3 @@ class SimDatabase(SimTable):
             del self._world.files[path]
         self._world.markers.pop(instant, None)
         return gone
-
-
-class SimListedDatabase(SimDatabase):
-    """The same, which says at once of which intervals anything is left, as the product's does."""
-
-    def leftovers(self) -> set[str]:
-        world = self._world
-        pending: set[str] = self._call(
-            "looks for pending rows", lambda: {n for n in world.timeline if self._state(n) == "pending"}
-        )
-        return pending | self._call("looks for staging tables", self._all_staged)
-
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        there: set[str] = self._call("looks for staging tables", self._all_staged)
-        return super().sweep({instant: committed[instant] for instant in sorted(there & committed.keys())}, partitions)
-
-    def _all_staged(self) -> set[str]:
-        return {instant for instant in {f.instant for f in self._world.files.values()} if self._staged(instant)}

@@ -10,9 +10,9 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.plan import RecordPlan
 
 from .kafka_sink import SimTopics
-from .other_sinks import SimDatabase, SimFiles, SimListedDatabase
+from .other_sinks import SimDatabase, SimFiles
 from .services import SimMaintenance
-from .table import SimListedTable, SimTable
+from .table import SimTable
 from .world import Process, World
 
 SomeTable = SimTable | SimTopics
@@ -23,11 +23,6 @@ TABLES: Mapping[str, Callable[..., SomeTable]] = {
     "kafka": SimTopics,
 }
 """By the name of the pipeline's sink."""
-_LISTED: Mapping[Callable[..., SomeTable], Callable[..., SomeTable]] = {
-    SimTable: SimListedTable,
-    SimDatabase: SimListedDatabase,
-}
-"""Those that list what intervals have left, by those that don't."""
 
 
 class SimSink:
@@ -36,8 +31,7 @@ class SimSink:
     def __init__(self, world: World, process: Process, pipeline: Pipeline) -> None:
         self._world = world
         self._process = process
-        kind = TABLES[pipeline.sink.name]
-        self._table = (_LISTED.get(kind, kind) if world.lists_leftovers else kind)(
+        self._table = TABLES[pipeline.sink.name](
             world,
             process,
             pipeline.writer("id BIGINT", "{}"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.errors import RetryableError
 from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
@@ -224,8 +224,20 @@ class SimTable:
         found: set[str] = self._call("lists folders", lambda: {f.partition for f in self._world.files.values()})
         return found
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        world = self._world
+    def leftovers(self) -> set[str]:
+        if not self._world.lists_leftovers:
+            return named_in(self._world)
+
+        def look() -> set[str]:
+            world = self._world
+            return {n for n in world.timeline if self._state(n) == "pending"} | world.rollbacks | set(world.markers)
+
+        found: set[str] = self._call("looks for what intervals have left", look)
+        return found
+
+    def sweep(self, ended: Ended) -> list[str]:
+        world, committed = self._world, ended.registered
+        partitions = {*ended.partitions, *(self.partitions_on_storage() if ended.anywhere else ())}
         marked: dict[str, set[str]] = self._call(
             "looks for markers", lambda: {i: set(world.markers.get(i, ())) for i in committed}
         )
@@ -258,16 +270,9 @@ class SimTable:
         return self._world.call(self._process, what, effect)
 
 
-class SimListedTable(SimTable):
-    """The same, which says at once of which intervals anything is left, as the product's does."""
-
-    def leftovers(self) -> set[str]:
-        def look() -> set[str]:
-            world = self._world
-            return {n for n in world.timeline if self._state(n) == "pending"} | world.rollbacks | set(world.markers)
-
-        found: set[str] = self._call("looks for what intervals have left", look)
-        return found
+def named_in(world: World) -> set[str]:
+    """All instants of which anything may be left: what a table says that doesn't look."""
+    return {message.transaction for messages in world.topics.values() for message in messages}
 
 
 def wait_for_clock(world: World, machine: SimMachine, last: str, most: timedelta) -> None:

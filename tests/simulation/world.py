@@ -111,7 +111,7 @@ class World(Lake, Topic):
         self.processes: list[Process] = []
         self.main = getcurrent()
         self.switches = 0
-        self.lists_leftovers = False  # whether a Hudi table does
+        self.lists_leftovers = False  # whether a table looks what intervals have left, or names all that messages name
         self.on_change: Callable[[], None] = lambda: None
         self.on_report: Callable[[Process, str], None] = lambda _process, _instant: None
         self.on_start: Callable[[Process, StartCommit], None] = lambda _process, _start: None

@@ -16,6 +16,7 @@ import pytest
 from protocol_messages import INSTANT, TABLE, TIME, abort, ack, end, envelope, planned, start, status
 from test_taken_back import LOG, _log, _plan, _start
 
+from sluice.connectors.sink import Ended
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import checks, dead_letters, services
 from sluice.coordinator import move as moves
@@ -96,13 +97,16 @@ class _Quarantine:
 
     def __init__(self) -> None:
         self.writer = SimpleNamespace(path=f"{TABLE}_quarantine")
-        self.swept: list[tuple[dict[str, set[str]], set[str]]] = []
+        self.swept: list[Ended] = []
 
     def state_of(self, instant: str) -> str:
         return "absent"
 
-    def sweep(self, committed: dict[str, set[str]], days: set[str]) -> list[str]:
-        self.swept.append((committed, days))
+    def leftovers(self) -> set[str]:
+        return set()
+
+    def sweep(self, ended: Ended) -> list[str]:
+        self.swept.append(ended)
         return ["left.parquet"]
 
 
@@ -120,7 +124,7 @@ def test_what_an_aborted_interval_left_in_the_pipeline_s_quarantine_is_deleted(a
     table: Any = SimpleNamespace(writer=None)
     left = Quarantine(session).clear(table, log.transactions.values())
     assert left == ([f"{own}/left.parquet"] if is_cleared else [])
-    assert kept.swept == ([({INSTANT: set()}, {"2026-01-01"})] if is_cleared else [])
+    assert kept.swept == ([Ended({INSTANT: set()}, {"2026-01-01"})] if is_cleared else [])
 
 
 # Waiting for the transaction that holds the table

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sluice import process
 from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.protocol.commit_note import read_note
@@ -186,13 +186,13 @@ class JsonLinesTable(TimedByMachine):
         finally:
             aside.unlink()
         self._begun(instant).unlink(missing_ok=True)
-        self.sweep({instant: set(files)}, ())
+        self.sweep(Ended({instant: files}))
 
     def rollback(self, instant: str) -> bool:
         """Files first, the mark last: until it is gone the next process finds the interval, and does this again."""
         if self.state_of(instant) != "pending":
             return False
-        self.sweep({instant: set()}, ())
+        self.sweep(Ended({instant: ()}))
         self._begun(instant).unlink(missing_ok=True)
         return True
 
@@ -220,18 +220,26 @@ class JsonLinesTable(TimedByMachine):
         """The table itself, where the interval has files: it has no partitions."""
         return {""} if any(self._rows.glob(f"{instant}_*")) else set()
 
-    def partitions_on_storage(self) -> set[str]:
-        """The table itself: it has no partitions."""
-        return {""}
+    def leftovers(self) -> set[str]:
+        """The intervals under way, and those with files that no manifest names.
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        It looks at all files. A table of very many intervals would have participants write to a folder that the commit
+        empties.
+        """
+        begun = {file.stem for file in self._log.glob("*.begun")}
+        return begun | {file.name[:17] for file in self._rows.iterdir() if not self._is_named(file)}
+
+    def _is_named(self, file: Path) -> bool:
+        instant = file.name[:17]
+        return self._manifest_of(instant).exists() and f"{ROWS}/{file.name}" in self._manifest(instant)["files"]
+
+    def sweep(self, ended: Ended) -> list[str]:
         """Delete the intervals' files that neither the caller nor a manifest names."""
         gone = []
-        for instant, named in committed.items():
-            there = named | (set(self._manifest(instant)["files"]) if self._manifest_of(instant).exists() else set())
+        for instant, named in ended.registered.items():
             for file in sorted(self._rows.glob(f"{instant}_*")):
                 path = f"{ROWS}/{file.name}"
-                if path not in there:
+                if path not in named and not self._is_named(file):
                     with suppress(FileNotFoundError):  # two processes may sweep at a time
                         file.unlink()
                     gone.append(path)

@@ -62,6 +62,22 @@ class WrittenInterval:
     checkpoint: Checkpoint
 
 
+@dataclass(frozen=True)
+class Ended:
+    """Intervals that have ended, for which no participant may leave anything.
+
+    Attributes:
+        registered: for each instant the paths that its commit registered; none if it was rolled back.
+        partitions: table partitions in which, by the messages, attempts have written.
+        anywhere: whether an attempt may have written in partitions that no message names. It may cost as much as
+            listing the whole table.
+    """
+
+    registered: Mapping[str, Collection[str]]
+    partitions: Collection[str] = ()
+    anywhere: bool = False
+
+
 class Table(Protocol):
     """A table that exists, opened by one process.
 
@@ -157,20 +173,16 @@ class Table(Protocol):
         """Table partitions in which files of an instant were opened; if it has ended, by zombies."""
         ...
 
-    def partitions_on_storage(self) -> set[str]:
-        """The table's partitions on storage, including partitions that no commit names.
+    def leftovers(self) -> set[str]:
+        """The instants that are pending or half rolled back, or for which participants have left files or markers.
 
-        It may cost as much as listing the whole table: called only if nothing else says where a late attempt wrote.
+        Its cost must not grow with the number of intervals that have ended. An instant that it doesn't name would be no
+        work for `rollback` and `sweep`; one of other writers may be among them.
         """
         ...
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        """Delete files that zombies finished after their interval had ended; returns the deleted files.
-
-        Args:
-            committed: for each ended instant the paths that its commit registered; none if it was rolled back.
-            partitions: the table partitions to search.
-        """
+    def sweep(self, ended: Ended) -> list[str]:
+        """Delete files that zombies finished after their interval had ended; returns the deleted files."""
         ...
 
 
@@ -240,26 +252,6 @@ class ShowsPending(Protocol):
 
     def pending_writes(self) -> list[str]:
         """Instants of writes that are neither committed nor rolled back, oldest first.
-
-        Raises:
-            RetryableError: the storage doesn't answer.
-        """
-        ...
-
-
-@runtime_checkable
-class ListsLeftovers(Protocol):
-    """A table that lists intervals with leftovers at once, however many have ended.
-
-    Of any other the coordinator asks for each interval since the last commits, at each START: `rollback`, `state_of`
-    and `marker_partitions`.
-    """
-
-    def leftovers(self) -> set[str]:
-        """The instants that are pending or half rolled back, or for which participants have left files or markers.
-
-        Its cost must not grow with the number of intervals that have ended. An instant that it doesn't name would be no
-        work for `rollback`, and has no markers; one of other writers may be among them.
 
         Raises:
             RetryableError: the storage doesn't answer.

@@ -4,26 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sluice.connectors.sink import ListsLeftovers, Mends, ShowsPending, Table
+from sluice.connectors.sink import Mends, ShowsPending, Table
 from sluice.logs import log
-
-
-class Leftovers:
-    """Of which intervals a table may have anything left, as looked at once, when this is made.
-
-    What a process leaves after that look is found by the next one: it reads the control topic after it
-    has opened an instant, and takes back what was superseded.
-
-    Args:
-        table: the table, held by the caller.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self._found = table.leftovers() if isinstance(table, ListsLeftovers) else None
-
-    def __contains__(self, instant: str) -> bool:
-        """Whether anything may be left of an interval: always, where the table can't say."""
-        return self._found is None or instant in self._found
 
 
 def warn_of_pending(table: Table, named: Collection[str]) -> None:

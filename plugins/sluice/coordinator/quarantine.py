@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sluice.connectors.sink import Publishes, Table, quarantine_of
+from sluice.connectors.sink import Ended, Publishes, Table, quarantine_of
 from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
 from sluice.coordinator.fence import keep_first_completions
-from sluice.coordinator.mending import Leftovers, mend
+from sluice.coordinator.mending import mend
 from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
@@ -89,11 +89,11 @@ class Quarantine:
         if not ended:
             return []
         quarantine = self._open(table, ended[-1])
-        left, committed = Leftovers(quarantine), dict[str, set[str]]()
+        left, committed = quarantine.leftovers(), dict[str, set[str]]()
         for t in ended:
             stands = t.state is State.COMMITTED or (t.id in left and quarantine.state_of(t.id) != "absent")
             committed[t.id] = registered_files(t) if stands else set()
-        return [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
+        return [f"{path}/{file}" for file in quarantine.sweep(Ended(committed, {day_of(t.id) for t in ended}))]
 
     def _open(self, table: Table, transaction: Transaction) -> Table:
         """The pipeline's quarantine, which has to be the one that a transaction's START-COMMIT names.

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from sluice import __version__
-from sluice.connectors.sink import Table, services_of
+from sluice.connectors.sink import Ended, Table, services_of
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.mending import Leftovers, mend, warn_of_pending
+from sluice.coordinator.mending import mend, warn_of_pending
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.quarantine import Quarantine
@@ -388,7 +388,7 @@ class Starter:
         finished = table.finish_rollbacks()
         for instant in finished:
             log.info("finished a roll-back that a process had left", instant=instant)
-        left = Leftovers(table)  # one look: while nothing commits, the intervals that have ended grow in number
+        left = table.leftovers()  # one look: while nothing commits, the intervals that have ended grow in number
         for transaction in table_log.transactions.values():
             if transaction.id == own:
                 continue
@@ -408,9 +408,7 @@ class Starter:
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)
             anywhere |= may_have_written_anywhere(transaction, committed=committed_here)
-        if anywhere:
-            partitions |= table.partitions_on_storage()
-        swept = table.sweep(ended, partitions | set(committed.note.table_partitions))
+        swept = table.sweep(Ended(ended, partitions | set(committed.note.table_partitions), anywhere))
         swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Self
 
 from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
 from sluice.protocol.commit_note import read_note
@@ -286,18 +286,14 @@ class FilesTable(TimedByMachine):
         return {""} if self._storage.exists(staging(instant)) else set()
 
     def leftovers(self) -> set[str]:
-        """See `sluice.connectors.sink.ListsLeftovers`: folders of pending intervals, and the participants' folders."""
+        """See `Table`. Folders of pending intervals, and the participants' folders."""
         return {*self._under_way(), *self._storage.names(INNER)}
 
-    def partitions_on_storage(self) -> set[str]:
-        """The table itself."""
-        return {""}
-
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
+    def sweep(self, ended: Ended) -> list[str]:
         """Delete the participants' files of ended intervals; see `Table`. Visible files are never touched."""
         swept: list[str] = []
-        there = set(self._storage.names(INNER)) if committed else set()
-        for instant in sorted(there & committed.keys()):
+        there = set(self._storage.names(INNER)) if ended.registered else set()
+        for instant in sorted(there & ended.registered.keys()):
             folder = staging(instant)
             if self._is_over(instant):
                 swept += [f"{folder}/{path}" for path in self._storage.files(folder)]

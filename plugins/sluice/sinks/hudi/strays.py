@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+
+from sluice.connectors.sink import Ended
 
 _MARKER = ".marker."  # between a data file's name and the kind of its marker
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
@@ -33,27 +35,29 @@ class Strays:
         self._path = path
         self._registered_by = registered_by
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+    def sweep(self, ended: Ended) -> list[str]:
         """Delete files that zombies finished after their interval had ended, and markers that they created again.
 
         An instant's markers stay while one of the marked files is missing: a zombie may be suspended between creating a
         file's marker and the file, and only the marker says where to look for that file next time.
 
+        A zombie computes its table partitions from the same records as the committed attempt, so the partitions that
+        messages name are enough if all intervals were committed whole; else all that are on storage are listed.
+
         Args:
-            committed: for each ended instant the paths, relative to the table, that its commit registered; none for an
-                instant that was rolled back.
-            partitions: the table partitions to list. A zombie computes its table partitions from the same records as
-                the committed attempt, so the partitions of the ended intervals are enough if all were committed.
+            ended: the intervals.
 
         Returns:
             The deleted files, relative to the table.
         """
+        committed = ended.registered
+        partitions = {*ended.partitions, *(self._partitions_on_storage() if ended.anywhere else ())}
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
         registered: dict[str, set[str] | None] = {}
         markers = {instant: self._markers(instant) for instant in self.marked() & committed.keys()}
         marked = {instant: _files(found) for instant, found in markers.items()}
         deleted, there = [], set()
-        for partition in sorted(set(partitions).union(*map(_folders, marked.values()))) if committed else ():
+        for partition in sorted(partitions.union(*map(_folders, marked.values()))) if committed else ():
             found = storage.globEntries(path_class(self._data_files(partition, committed)))
             for name in _FILE.findall(str(found.toString())):  # one call over the bridge, however many files there are
                 relative = f"{partition}/{name}" if partition else name
@@ -105,7 +109,7 @@ class Strays:
         """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
         return _folders(_files(self._markers(instant)))
 
-    def partitions_on_storage(self) -> set[str]:
+    def _partitions_on_storage(self) -> set[str]:
         """The table's partitions on storage, including partitions that neither a commit nor a marker names.
 
         Uses Hudi's listing of folders: a writer creates the file that marks a folder as a partition before its first

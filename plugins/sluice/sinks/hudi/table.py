@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from sluice import __version__
-from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.jvm.gateway import HudiJvm
 from sluice.process import identity
 from sluice.protocol.committable import Committable
@@ -350,7 +350,7 @@ class HudiTable:
             return sorted({str(i.requestedTime()) for i in pending if str(i.getAction()) in _WRITES})
 
     def leftovers(self) -> set[str]:
-        """See `sluice.connectors.sink.ListsLeftovers`. Lists the timeline and the markers' folders once each."""
+        """See `Table`. Lists the timeline and the markers' folders once each."""
         with hudi_errors("looking for what intervals have left", table=self.writer.path):
             pending = self._meta.reloadActiveTimeline().filterInflightsAndRequested().getInstants()
             return {str(i.requestedTime()) for i in pending} | self._strays().marked()
@@ -366,18 +366,14 @@ class HudiTable:
 
     # Strays ------------------------------------------------------------------------------------------------------
 
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+    def sweep(self, ended: Ended) -> list[str]:
         """Delete files that a zombie finished after its interval had ended; see `Strays.sweep`."""
-        return self._strays().sweep(committed, partitions)
+        with hudi_errors("looking for files of ended intervals", table=self.writer.path):
+            return self._strays().sweep(ended)
 
     def marker_partitions(self, instant: str) -> set[str]:
         """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
         return self._strays().marker_partitions(instant)
-
-    def partitions_on_storage(self) -> set[str]:
-        """The table's partitions on storage, including partitions that no commit names."""
-        with hudi_errors("listing the table's partitions", table=self.writer.path):
-            return self._strays().partitions_on_storage()
 
     def _strays(self) -> Strays:
         return Strays(self._hudi, self._meta, self.writer.path, self._registered_by)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from sluice.connectors.clock import TimedByMachine, instant_now
-from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.jvm.gateway import HudiJvm
@@ -360,21 +360,17 @@ class JdbcTable(TimedByMachine):
         return {""} if self._database.staging_tables(self._target, self._key, instant) else set()
 
     def leftovers(self) -> set[str]:
-        """See `sluice.connectors.sink.ListsLeftovers`: intervals with a pending row, and those with staging tables."""
+        """See `Table`. Intervals with a pending row, and those with staging tables."""
         found = self._database.rows(
             f"SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'pending'", self._key
         )
         return {instant for (instant,) in found if instant is not None} | self._staged()
 
-    def partitions_on_storage(self) -> set[str]:
-        """The table itself."""
-        return {""}
-
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
+    def sweep(self, ended: Ended) -> list[str]:
         """Drop the staging tables of ended intervals, whether or not they were merged."""
         swept = []
-        there = self._staged() if committed else set()
-        for instant in sorted(there & committed.keys()):
+        there = self._staged() if ended.registered else set()
+        for instant in sorted(there & ended.registered.keys()):
             if self.state_of(instant) != "pending":
                 swept += self._drop(self._database.staging_tables(self._target, self._key, instant))
         return swept

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sluice.connectors.clock import TimedByMachine, instant_now
-from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.transactional import Record, TransactionalSender
@@ -346,22 +346,18 @@ class KafkaTable(TimedByMachine):
         return {""} if self._storage().exists(staging_folder(instant)) else set()
 
     def leftovers(self) -> set[str]:
-        """See `sluice.connectors.sink.ListsLeftovers`: pending intervals in the log, and staged folders.
+        """See `Table`. Pending intervals in the log, and staged folders.
 
         A process that still tries to write to the log for any other interval is fenced once the next one is opened.
         """
         log = self._log.read()
         return {one.instant for one in log.opened.values()} | set(self._storage().names(""))
 
-    def partitions_on_storage(self) -> set[str]:
-        """The table itself."""
-        return {""}
-
-    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
+    def sweep(self, ended: Ended) -> list[str]:
         """Delete the staged files of ended intervals, which readers never see."""
         swept: list[str] = []
-        there = set(self._storage().names("")) if committed else set()
-        for instant in sorted(there & committed.keys()):
+        there = set(self._storage().names("")) if ended.registered else set()
+        for instant in sorted(there & ended.registered.keys()):
             folder = staging_folder(instant)
             if self.state_of(instant) != "pending":
                 swept += [f"{folder}/{name}" for name in self._storage().files(folder)]
