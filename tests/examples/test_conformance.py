@@ -85,37 +85,37 @@ class TestJsonLines(SinkConformance):
 
 
 class _ShowsBeforeItsCheckpoint(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
+    def commit(self, instant, committables, extra):
         committables = list(committables)
-        super().commit(instant, committables, {}, replaced)
+        super().commit(instant, committables, {})
         manifest = self._manifest(instant)
         self._manifest_of(instant).write_text(json.dumps({**manifest, "extra": dict(extra)}))
 
 
 class _CommitsWhatWasRolledBack(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
+    def commit(self, instant, committables, extra):
         self._begun(instant).touch()
-        super().commit(instant, committables, extra, replaced)
+        super().commit(instant, committables, extra)
 
     def take_off(self, instant, files):
         pass
 
 
 class _CommitsTwice(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
+    def commit(self, instant, committables, extra):
         committables = list(committables)
         if self.state_of(instant) == "completed":
             manifest = self._manifest(instant)
             files = [*manifest["files"], *(one.path for one in committables)]
             self._manifest_of(instant).write_text(json.dumps({**manifest, "files": files}))
         else:
-            super().commit(instant, committables, extra, replaced)
+            super().commit(instant, committables, extra)
 
 
 class _CommitsAllThatIsThere(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
+    def commit(self, instant, committables, extra):
         there = [Committable(path=f"rows/{file.name}") for file in self._rows.glob(f"{instant}_*")]
-        super().commit(instant, there, extra, replaced)
+        super().commit(instant, there, extra)
 
 
 class _RollsBackWhatIsCommitted(JsonLinesTable):
@@ -139,18 +139,16 @@ class _SweepsAll(JsonLinesTable):
 
 
 class _ForgetsWhatHasBegun(JsonLinesTable):
-    def open(self, instant, *, replaces=False):
-        if replaces:
-            super().open(instant, replaces=replaces)
+    def open(self, instant):
+        pass
 
-    def commit(self, instant, committables, extra, replaced=None):
+    def commit(self, instant, committables, extra):
         self._begun(instant).touch()
-        super().commit(instant, committables, extra, replaced)
+        super().commit(instant, committables, extra)
 
 
-class _ReplacesInSilence(JsonLinesTable):
-    def open(self, instant, *, replaces=False):
-        super().open(instant)
+class _NeverTakesOff(JsonLinesTable):
+    completions = None
 
 
 _NAMES = sorted(  # those that take a second come last
@@ -169,7 +167,7 @@ _NAMES = sorted(  # those that take a second come last
         _SweepsNothing,
         _SweepsAll,
         _ForgetsWhatHasBegun,
-        _ReplacesInSilence,
+        _NeverTakesOff,
     ],
 )
 def test_a_sink_that_breaks_a_rule_fails(tmp_path, broken, jvm):
@@ -199,7 +197,10 @@ def test_a_sink_that_breaks_a_rule_fails(tmp_path, broken, jvm):
     pytest.fail("no test of the conformance suite has found it")
 
 
-@pytest.mark.parametrize("named", [{"quarantine": True}, {"services": frozenset({"cleaning"})}, {"catalogs": True}])
+@pytest.mark.parametrize(
+    "named",
+    [{"quarantine": True}, {"services": frozenset({"cleaning"})}, {"catalogs": True}, {"replaces_interval": True}],
+)
 def test_a_sink_without_a_part_that_it_names_fails(tmp_path, named, jvm):
     class Tested(TestJsonLines):
         _jvm = jvm

@@ -46,7 +46,7 @@ from .broker import SimKafka
 from .kafka_sink import Brokers, SimSender
 from .other_sinks import SimDatabase, SimFiles
 from .rows import Shop
-from .table import SimTable
+from .table import SimHudi, SimTable
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -156,7 +156,7 @@ def _instant_before_start() -> Iterator[None]:
 
     def message(self: Starter, table: Any, *rest: Any) -> Any:
         made = _START_MESSAGE(self, table, *rest)
-        table.open(made.transaction, replaces=made.replaces_files)
+        table.open_replacing(made.transaction) if made.replaces_files else table.open(made.transaction)
         return made
 
     with patch.object(Starter, "_start_message", message):
@@ -232,7 +232,7 @@ _WHOLE = KafkaTable._whole
 
 
 def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
-    with patch.object(SimTable, "rollback", lambda _self, _instant: False):
+    with patch.object(SimHudi, "rollback", lambda _self, _instant: False):
         _END_SUPERSEDED(self, table, *rest)
 
 
@@ -322,15 +322,15 @@ MUTANTS: dict[str, Mutant] = {
     "a commit doesn't look whether it was superseded": _replaced(commit, "require_ours", lambda _transaction: None),
     "nothing is taken off the timeline again": _UNFENCED,
     "what is superseded isn't rolled back": _replaced(Starter, "end_superseded", _supersede_without_roll_back),
-    "an interval that was aborted before its roll-back is left": _replaced(SimTable, "leftovers", lambda _self: set()),
-    "nothing is swept up": _replaced(SimTable, "sweep", lambda *_: []),
+    "an interval that was aborted before its roll-back is left": _replaced(SimHudi, "leftovers", lambda _self: set()),
+    "nothing is swept up": _replaced(SimHudi, "sweep", lambda *_: []),
     "partitions that nobody has named aren't looked in": _replaced(
-        SimTable, "partitions_on_storage", lambda _self: set()
+        SimHudi, "partitions_on_storage", lambda _self: set()
     ),
     "START looks back one interval": _replaced(
         Committed, "recent_control_offsets", property(lambda self: [self.control_offset])
     ),
-    "roll-backs that were begun aren't finished": _replaced(SimTable, "finish_rollbacks", lambda _self: []),
+    "roll-backs that were begun aren't finished": _replaced(SimHudi, "finish_rollbacks", lambda _self: []),
     "a decided commit that was left isn't finished": _replaced(Committer, "resolve_unfinished", lambda *_: False),
     "nobody waits for a clock": _replaced(SimTable, "await_clock", lambda _self: None),
     "the audit is left out": _replaced(checks, "audit", lambda *_: None),
@@ -354,7 +354,7 @@ MUTANTS: dict[str, Mutant] = {
         planning, "policy_of", lambda kind: replace(POLICIES[kind], keeps_newer="where covered")
     ),
     "a second replay by the first instant": _together(
-        _replaced(SimTable, "replayed_by", lambda *_: None),
+        _replaced(SimHudi, "replayed_by", lambda *_: None),
         _replaced(planning, "require_whole", lambda *_: None),
         _replaced(checks, "require_whole", lambda *_: None),
     ),

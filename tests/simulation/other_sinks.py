@@ -50,8 +50,7 @@ class SimFiles(SimTable):
         state = super()._state(instant)
         return "pending" if state == "absent" and instant in self._world.rollbacks else state
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
-        assert not replaces
+    def open(self, instant: str) -> None:
         self._call(f"begins {instant}", lambda: self._world.timeline.setdefault(instant, Instant("commit", True, True)))
 
     def commit(
@@ -59,7 +58,6 @@ class SimFiles(SimTable):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         world = self._world
         paths = frozenset(one.path for one in committables)
@@ -123,10 +121,6 @@ class SimFiles(SimTable):
         self._call(f"completes the roll-back of {instant}", lambda: world.rollbacks.discard(instant))
         return True
 
-    def finish_rollbacks(self) -> list[str]:
-        begun = sorted(self._call("looks for roll-backs that were begun", lambda: set(self._world.rollbacks)))
-        return [instant for instant in begun if self.rollback(instant)]
-
     def completions(self) -> dict[str, Completion]:
         def look() -> dict[str, Completion]:
             return {n: Completion("commit", [f"{n}.json"], True) for n in self._world.log_of_files[-_RECENT:]}
@@ -148,9 +142,6 @@ class SimFiles(SimTable):
             world.on_change()
 
         self._call(f"takes a completion of {instant} off", take)
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        return {""} if self._staged(instant) else set()
 
     def leftovers(self) -> set[str]:
         if not self._world.lists_leftovers:
@@ -222,8 +213,7 @@ class SimDatabase(SimTable):
         self._rests_on = (found[0],)
         return found[1]
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
-        assert not replaces
+    def open(self, instant: str) -> None:
         world = self._world
         rests_on = self._rests_on[0] if self._rests_on is not None else world.position
 
@@ -240,7 +230,6 @@ class SimDatabase(SimTable):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         world = self._world
         paths = frozenset(one.path for one in committables)
@@ -284,15 +273,6 @@ class SimDatabase(SimTable):
             return False
         self._call(f"deletes the files of {instant}", lambda: self._drop(instant))
         return gone
-
-    def finish_rollbacks(self) -> list[str]:
-        return []
-
-    def take_off(self, instant: str, files: list[str]) -> None:
-        raise ViolationError(f"{self._process.name} takes {instant} off a database's table")
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        return {""} if self._staged(instant) else set()
 
     def leftovers(self) -> set[str]:
         world = self._world

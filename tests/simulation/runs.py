@@ -31,7 +31,7 @@ from .parts import SimJob, SimLog, SimMachine, SimSource
 from .rows import SimRows, section_of
 from .services import SimServiceJob
 from .sink import SimSink
-from .table import SimTable
+from .table import SimHudi
 from .world import Process, awaits_none
 
 Steps = Iterator[list[Process]]
@@ -258,7 +258,7 @@ class Runs(Invariants):
 
         @contextmanager
         def running(start: StartCommit) -> Iterator[RunningService]:
-            table = SimTable(self.world, process, start.writer, control.clock_wait, control.commit_timeout)
+            table = SimHudi(self.world, process, start.writer, control.clock_wait, control.commit_timeout)
             job = SimServiceJob(self.world, process, table, start)
             yield RunningService(job, process.name, lambda: None)
 

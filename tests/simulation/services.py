@@ -7,15 +7,17 @@ table partition, of which it keeps each key's last version.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import RetryableError
 from sluice.protocol.messages import StartCommit, TableSpec
 
 from .kafka import Record
 from .lake import Completed, File, Instant, instant_at
-from .table import SimTable
 from .world import Process, World
+
+if TYPE_CHECKING:
+    from .table import SimHudi
 
 _MOST_FILES = 3  # of one clustering
 
@@ -23,7 +25,7 @@ _MOST_FILES = 3  # of one clustering
 class SimMaintenance:
     """A table's services, in the coordinator's process."""
 
-    def __init__(self, world: World, process: Process, table: SimTable) -> None:
+    def __init__(self, world: World, process: Process, table: SimHudi) -> None:
         self._world = world
         self._process = process
         self._table = table
@@ -89,7 +91,7 @@ class SimServiceJob:
 
     process = 0
 
-    def __init__(self, world: World, process: Process, table: SimTable, start: StartCommit) -> None:
+    def __init__(self, world: World, process: Process, table: SimHudi, start: StartCommit) -> None:
         self._world = world
         self._process = process
         self._table = table

@@ -11,13 +11,12 @@ from sluice.records.plan import RecordPlan
 
 from .kafka_sink import SimTopics
 from .other_sinks import SimDatabase, SimFiles
-from .services import SimMaintenance
-from .table import SimTable
+from .table import SimHudi, SimTable
 from .world import Process, World
 
 SomeTable = SimTable | SimTopics
 TABLES: Mapping[str, Callable[..., SomeTable]] = {
-    "hudi": SimTable,
+    "hudi": SimHudi,
     "files": SimFiles,
     "jdbc": SimDatabase,
     "kafka": SimTopics,
@@ -42,9 +41,6 @@ class SimSink:
     @contextmanager
     def open(self) -> Iterator[SomeTable]:
         yield self._table
-
-    def maintenance(self, table: SimTable) -> SimMaintenance:
-        return SimMaintenance(self._world, self._process, table)
 
     @contextmanager
     def look(self) -> Iterator[SomeTable | None]:

@@ -1,4 +1,4 @@
-"""The Hudi table in memory: its timeline, its files and their markers; each call is one of the world's."""
+"""Tables in memory, and Hudi's: its timeline, its files and their markers; each call is one of the world's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, ho
 
 from .lake import Completed, Instant, instant_at, time_of
 from .parts import SimMachine
+from .services import SimMaintenance
 from .world import Process, World
 
 
 class SimTable:
-    """The Hudi table, opened by one process."""
+    """A table, opened by one process: what all kinds have in common."""
 
     def __init__(
         self, world: World, process: Process, writer: TableSpec, clock_wait: timedelta, lease: timedelta
@@ -37,20 +38,6 @@ class SimTable:
 
     def written_as(self, writer: TableSpec) -> SimTable:
         return type(self)(self._world, self._process, writer, self.clock_wait, self.lease)
-
-    def last_checkpoint(self) -> dict[str, str] | None:
-        def newest() -> dict[str, str] | None:
-            for name in sorted(self._world.timeline, reverse=True):
-                for completed in self._world.timeline[name].completed[:1]:
-                    if holds_checkpoint(completed.extra):
-                        return completed.extra
-            return None
-
-        found: dict[str, str] | None = self._call("reads the last checkpoint", newest)
-        return found
-
-    def is_empty(self) -> bool:
-        return not any(i.completed for i in self._world.timeline.values())
 
     def state_of(self, instant: str) -> InstantState:
         state: InstantState = self._call(f"looks at {instant} on the timeline", lambda: self._state(instant))
@@ -75,6 +62,35 @@ class SimTable:
         note = read_note(completed.extra)
         return WrittenInterval(instant, note, {p: tuple(sorted(g)) for p, g in groups.items()}, checkpoint)
 
+    def await_clock(self) -> None:
+        last = max(self._world.timeline, default="")
+        wait_for_clock(self._world, self._machine, last, self.clock_wait)
+
+    def new_instant(self) -> str:
+        self.await_clock()
+        return new_instant(self._world, self._machine)
+
+    def _call(self, what: str, effect: Callable[[], Any]) -> Any:
+        return self._world.call(self._process, what, effect)
+
+
+class SimHudi(SimTable):
+    """The Hudi table, whose timeline other writers and table services share."""
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        def newest() -> dict[str, str] | None:
+            for name in sorted(self._world.timeline, reverse=True):
+                for completed in self._world.timeline[name].completed[:1]:
+                    if holds_checkpoint(completed.extra):
+                        return completed.extra
+            return None
+
+        found: dict[str, str] | None = self._call("reads the last checkpoint", newest)
+        return found
+
+    def is_empty(self) -> bool:
+        return not any(i.completed for i in self._world.timeline.values())
+
     def replayed_by(self, instant: str) -> str | None:
         for name in sorted(self._world.timeline, reverse=True):
             written = self.written_by(name)
@@ -86,19 +102,17 @@ class SimTable:
         gone = {g: n for n, i in self._world.timeline.items() for c in i.completed for g in c.replaced}
         return {g: gone[g] for groups in written.file_groups.values() for g in groups if g in gone}
 
-    # The two phases
+    def planned_by_others(self, _written: WrittenInterval) -> dict[str, str]:
+        return {}  # other writers make a plan and carry it out at once
 
-    def await_clock(self) -> None:
-        last = max(self._world.timeline, default="")
-        wait_for_clock(self._world, self._machine, last, self.clock_wait)
+    def open(self, instant: str) -> None:
+        self._open(instant, "commit")
 
-    def new_instant(self) -> str:
-        self.await_clock()
-        return new_instant(self._world, self._machine)
+    def open_replacing(self, instant: str) -> None:
+        self._open(instant, "replacecommit")
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
+    def _open(self, instant: str, action: str) -> None:
         timeline = self._world.timeline
-        action = "replacecommit" if replaces else "commit"
         self._call(f"requests {instant}", lambda: timeline.setdefault(instant, Instant(action)))
 
         def begin() -> None:
@@ -113,7 +127,15 @@ class SimTable:
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        self.commit_replacing(instant, committables, extra, {})
+
+    def commit_replacing(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]],
     ) -> None:
         self.await_clock()
         world = self._world
@@ -131,7 +153,7 @@ class SimTable:
 
         def complete() -> None:
             found = world.timeline.setdefault(instant, Instant("commit", requested=False))
-            gone = frozenset(group for groups in (replaced or {}).values() for group in groups)
+            gone = frozenset(group for groups in replaced.values() for group in groups)
             name = f"{instant}_{instant_at(self._machine.now())}.{found.action}"
             late = world.has_lost_the_lease(self._process, instant)
             found.completed.append(Completed(name, paths, dict(extra), gone, late))
@@ -185,7 +207,14 @@ class SimTable:
             self.roll_back(instant)
         return begun
 
-    # What those leave who stood still
+    def mend(self) -> list[str]:
+        return []  # others' commits leave nothing incomplete here
+
+    def maintenance(self) -> SimMaintenance:
+        return SimMaintenance(self._world, self._process, self)
+
+    def pending_writes(self) -> list[str]:
+        return sorted(n for n, i in self._world.timeline.items() if i.is_pending and not i.plan)
 
     def completions(self) -> dict[str, Completion]:
         def look() -> dict[str, Completion]:
@@ -265,9 +294,6 @@ class SimTable:
         swept: list[str] = self._call("sweeps up", delete)
         self._call("clears markers", clear)
         return swept
-
-    def _call(self, what: str, effect: Callable[[], Any]) -> Any:
-        return self._world.call(self._process, what, effect)
 
 
 def named_in(world: World) -> set[str]:

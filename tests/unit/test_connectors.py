@@ -22,7 +22,7 @@ from sluice.connectors.capabilities import (
 )
 from sluice.connectors.data import SinkWriter, Written
 from sluice.connectors.options import SinkOptions, SourceOptions
-from sluice.connectors.sink import by_cluster_of, catalogs_of, quarantine_of, services_of
+from sluice.connectors.sink import by_cluster_of, catalogs_of, quarantine_of, shared_timeline_of
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
 from sluice.protocol.messages import TableSpec
@@ -178,7 +178,6 @@ def test_a_section_that_leaves_something_open_is_told_what(installed, tmp_path):
     ("part_of", "says"),
     [
         (quarantine_of, "has no quarantine.*sluice.connectors.sink.KeepsQuarantine"),
-        (services_of, "has no services.*sluice.connectors.sink.HasServices"),
         (catalogs_of, "has no catalogs.*sluice.connectors.sink.TellsCatalogs"),
         (by_cluster_of, "can't decode records by several schema registries.*sluice.connectors.sink.PinsByCluster"),
     ],
@@ -187,6 +186,11 @@ def test_a_sink_without_a_part_that_its_section_names_is_named(part_of, says):
     with pytest.raises(ActionRequiredError, match=f"OpensAlone {says}"):
         part_of(OpensAlone())
     assert part_of(HudiSink(Pipeline.model_validate(GOOD))) is not None
+
+
+def test_a_table_that_shares_no_timeline_is_named_where_its_section_says_that_it_has_services():
+    with pytest.raises(ActionRequiredError, match=r"OpensAlone has no services or replaces_interval.*SharedTimeline"):
+        shared_timeline_of(OpensAlone())
 
 
 def test_a_writer_that_cannot_delete_says_so_if_it_is_asked_to():

@@ -550,7 +550,7 @@ def test_a_compaction_that_was_left_is_carried_out_and_a_clustering_is_taken_off
         take_off=lambda instant: did.append(f"off {instant}"),
         plan=lambda _: did.append("plan") or due,
     )
-    monkeypatch.setattr(services, "services_of", lambda _: SimpleNamespace(maintenance=lambda _: client))
+    monkeypatch.setattr(services, "shared_timeline_of", lambda _: SimpleNamespace(maintenance=lambda: client))
     table = SimpleNamespace(process="me")
     held: Any = SimpleNamespace(
         _leased=lambda *_: nullcontext((table, lease)), _session=SimpleNamespace(sink=None, table_id=TABLE)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from sluice import process
 from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.connectors.sink import Completion, Ended, InstantState, WrittenInterval
+from sluice.errors import RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
@@ -124,10 +124,6 @@ class JsonLinesTable(TimedByMachine):
         found = (self._manifest(instant)["extra"] for instant in sorted(self._completed(), reverse=True))
         return next((extra for extra in found if holds_checkpoint(extra)), None)
 
-    def is_empty(self) -> bool:
-        """Whether there is no manifest."""
-        return not self._completed()
-
     def state_of(self, instant: str) -> InstantState:
         """A manifest outranks the mark that the interval has begun, which may be left behind."""
         if self._manifest_of(instant).exists():
@@ -143,14 +139,6 @@ class JsonLinesTable(TimedByMachine):
         checkpoint = Checkpoint.model_validate_json(extra[OFFSETS_KEY])
         return WrittenInterval(instant, read_note(extra), {"": tuple(manifest["files"])}, checkpoint)
 
-    def replayed_by(self, instant: str) -> str | None:
-        """None: nothing is replaced here."""
-        return None
-
-    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
-        """None of them: files stay as they were written."""
-        return {}
-
     # The two phases of a commit
 
     def newest_time(self) -> str:
@@ -158,10 +146,8 @@ class JsonLinesTable(TimedByMachine):
         instants = {file.name.partition(".")[0] for file in self._log.iterdir() if not file.name.startswith(".")}
         return max(instants, default="")
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
+    def open(self, instant: str) -> None:
         """Say that the interval has begun."""
-        if replaces:
-            raise ActionRequiredError("These rows can't be replaced.", next_step="load them into a new table.")
         self._begun(instant).touch()
 
     def commit(
@@ -169,7 +155,6 @@ class JsonLinesTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Make the manifest: written aside and linked to its name, which fails where there is one already."""
         if self.state_of(instant) != "pending":
@@ -196,29 +181,16 @@ class JsonLinesTable(TimedByMachine):
         self._begun(instant).unlink(missing_ok=True)
         return True
 
-    def finish_rollbacks(self) -> list[str]:
-        """None: one that wasn't finished has left the interval under way."""
-        return []
-
     # The remains of processes that were suspended for too long
 
     def completions(self) -> dict[str, Completion]:
         """All manifests."""
         return {i: Completion("commit", [f"{i}.json"], self._begun(i).exists()) for i in self._completed()}
 
-    def registered(self, completion: str) -> Registered:
-        """How many files a manifest names, and how many of them aren't there."""
-        files = json.loads((self._log / completion).read_text())["files"]
-        return Registered(len(files), sum(not (self._folder / file).exists() for file in files))
-
     def take_off(self, instant: str, files: list[str]) -> None:
         """Delete manifests."""
         for file in files:
             (self._log / file).unlink(missing_ok=True)
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself, where the interval has files: it has no partitions."""
-        return {""} if any(self._rows.glob(f"{instant}_*")) else set()
 
     def leftovers(self) -> set[str]:
         """The intervals under way, and those with files that no manifest names.

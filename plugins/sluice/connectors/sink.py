@@ -99,24 +99,12 @@ class Table(Protocol):
         """Extra metadata of the newest commit that holds a checkpoint; None if none does."""
         ...
 
-    def is_empty(self) -> bool:
-        """Whether the table has no completed commit at all."""
-        ...
-
     def state_of(self, instant: str) -> InstantState:
         """An instant's present state on the timeline."""
         ...
 
     def written_by(self, instant: str) -> WrittenInterval | None:
         """The result of a committed interval; None if the instant is not, or no longer, a commit of Sluice's."""
-        ...
-
-    def replayed_by(self, instant: str) -> str | None:
-        """The last committed replay that replaced an interval's rows; None if there is none."""
-        ...
-
-    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
-        """File groups of an append interval that no longer hold its rows, and the instant that moved these."""
         ...
 
     # The two phases of a commit
@@ -129,8 +117,8 @@ class Table(Protocol):
         """A new instant, later than every other on the timeline. Nothing is written."""
         ...
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
-        """Put the instant on the timeline; `replaces`: whether its commit will remove file groups."""
+    def open(self, instant: str) -> None:
+        """Put the instant on the timeline: it is pending."""
         ...
 
     def written_as(self, writer: TableSpec) -> Table:
@@ -142,7 +130,6 @@ class Table(Protocol):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Commit the participants' files, with the extra metadata: both become visible together or not at all."""
         ...
@@ -151,27 +138,7 @@ class Table(Protocol):
         """Roll a pending instant back with all its files; False if it is not, or no longer, pending."""
         ...
 
-    def finish_rollbacks(self) -> list[str]:
-        """Finish roll-backs that were begun but never completed; returns the instants that they removed."""
-        ...
-
     # What processes leave behind that were suspended for too long
-
-    def completions(self) -> dict[str, Completion]:
-        """The completed commits on the timeline, by instant."""
-        ...
-
-    def registered(self, completion: str) -> Registered:
-        """The data files named by a timeline file that completes an instant."""
-        ...
-
-    def take_off(self, instant: str, files: list[str]) -> None:
-        """Delete files that complete an instant."""
-        ...
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        """Table partitions in which files of an instant were opened; if it has ended, by zombies."""
-        ...
 
     def leftovers(self) -> set[str]:
         """The instants that are pending or half rolled back, or for which participants have left files or markers.
@@ -186,20 +153,39 @@ class Table(Protocol):
         ...
 
 
+# Optional parts of a table. It has at least one of the first two: a commit that comes too late must not count.
+
+
 @runtime_checkable
 class ForbidsCommits(Protocol):
-    """A table that can itself refuse a late commit: its storage compares before it commits.
-
-    In any other, such as files, a commit by a suspended process is found and taken off afterwards. Here it can't
-    happen: the coordinator calls this before it sends ABORT-COMMIT for a decided transaction.
-    """
+    """A table that can itself refuse a late commit: its storage compares before it commits."""
 
     def forbid_commit(self, instant: str) -> bool:
         """See to it that no process commits the instant any more; False if it is committed already.
 
+        Called before ABORT-COMMIT of a decided transaction.
+
         Raises:
             RetryableError: the storage doesn't answer.
         """
+        ...
+
+
+@runtime_checkable
+class TakesOff(Protocol):
+    """A table of which a late commit is found and taken off afterwards, since its storage would accept it.
+
+    Raises (all methods):
+        RetryableError: the storage doesn't answer.
+        ActionRequiredError: it may not be changed.
+    """
+
+    def completions(self) -> dict[str, Completion]:
+        """The completed commits on the timeline, by instant; at least the last few."""
+        ...
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        """Delete files that complete an instant."""
         ...
 
 
@@ -217,45 +203,76 @@ class Remarks(Protocol):
 
 
 @runtime_checkable
-class Mends(Protocol):
-    """A table beside whose rows there is more that a commit needs, which another writer may have left incomplete."""
+class SharedTimeline(Protocol):
+    """A table of file groups on a timeline that other writers and table services share, such as Hudi's.
+
+    Raises (all methods):
+        RetryableError: the storage doesn't answer.
+        ActionRequiredError: it may not be changed.
+    """
+
+    # Commits and plans of others
+
+    def is_empty(self) -> bool:
+        """Whether the table has no completed commit at all, of any writer."""
+        ...
+
+    def pending_writes(self) -> list[str]:
+        """Instants of writes that are neither committed nor rolled back, oldest first, whoever began them."""
+        ...
+
+    def registered(self, completion: str) -> Registered:
+        """The data files named by a timeline file that completes an instant."""
+        ...
+
+    def maintenance(self) -> Maintenance:
+        """The table's services, for the transaction that holds the table."""
+        ...
+
+    # What a commit needs that others may have left undone
 
     def mend(self) -> list[str]:
-        """Repair the storage for the next commit, whichever process left it damaged. The caller holds the table.
+        """Repair what is beside the table's rows for the next commit. The caller holds the table.
 
         Returns:
             The repairs, in words; empty where all was in order.
-
-        Raises:
-            RetryableError: the storage doesn't answer.
-            ActionRequiredError: it may not be changed.
         """
         ...
 
+    def finish_rollbacks(self) -> list[str]:
+        """Finish roll-backs that were begun but never completed; returns the instants that they removed."""
+        ...
 
-@runtime_checkable
-class SharesFileGroups(Protocol):
-    """A table whose file groups other writers may be rewriting, by a plan on its timeline."""
+    def marker_partitions(self, instant: str) -> set[str]:
+        """Table partitions in which files of an instant were opened; if it has ended, by zombies."""
+        ...
+
+    # Intervals that are replaced as file groups (capability `replaces_interval`)
+
+    def replayed_by(self, instant: str) -> str | None:
+        """The last committed replay that replaced an interval's rows; None if there is none."""
+        ...
+
+    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
+        """File groups of an append interval that no longer hold its rows, and the instant that moved these."""
+        ...
 
     def planned_by_others(self, written: WrittenInterval) -> dict[str, str]:
-        """File groups of an interval that another writer has planned to rewrite, and the instant of its plan.
-
-        Raises:
-            RetryableError: the storage doesn't answer.
-        """
+        """File groups of an interval that another writer has planned to rewrite, and the instant of its plan."""
         ...
 
+    def open_replacing(self, instant: str) -> None:
+        """As `Table.open`, of an interval whose commit removes file groups."""
+        ...
 
-@runtime_checkable
-class ShowsPending(Protocol):
-    """A table whose timeline other writers share: it may have pending instants that no control topic names."""
-
-    def pending_writes(self) -> list[str]:
-        """Instants of writes that are neither committed nor rolled back, oldest first.
-
-        Raises:
-            RetryableError: the storage doesn't answer.
-        """
+    def commit_replacing(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]],
+    ) -> None:
+        """As `Table.commit`; the same commit removes file groups, given by table partition."""
         ...
 
 
@@ -317,7 +334,7 @@ T_contra = TypeVar("T_contra", bound=Table, contravariant=True)
 class Sink(Protocol[T]):
     """The destination of one pipeline's rows, with its own kind of tables.
 
-    The part that every sink has to implement. A quarantine, table services and catalogs are separate protocols below.
+    The part that every sink has to implement. A quarantine and catalogs are separate protocols below.
     """
 
     def open(self) -> AbstractContextManager[T]:
@@ -347,7 +364,7 @@ class Sink(Protocol[T]):
         ...
 
 
-# Optional parts of a sink, by its capabilities
+# Optional parts of a sink
 
 
 @runtime_checkable
@@ -438,15 +455,6 @@ class TellsCatalogs(Protocol):
 
 
 @runtime_checkable
-class HasServices(Protocol[T_contra]):
-    """A sink whose tables have services (capability `services`)."""
-
-    def maintenance(self, table: T_contra) -> Maintenance:
-        """The table's services, for the transaction that holds the table."""
-        ...
-
-
-@runtime_checkable
 class TakesOver(Protocol):
     """A sink that can resume from another loader's recorded offsets."""
 
@@ -496,22 +504,22 @@ def catalogs_of(sink: Sink[Any]) -> TellsCatalogs:
     return sink
 
 
-def services_of(sink: Sink[T]) -> HasServices[T]:
-    """The sink, known to have table services.
+def shared_timeline_of(table: Table) -> SharedTimeline:
+    """The table, known to share its timeline.
 
     Raises:
-        ActionRequiredError: it has none.
+        ActionRequiredError: it doesn't.
     """
-    if not isinstance(sink, HasServices):
-        raise _lacks(sink, HasServices, "services")
-    return sink
+    if not isinstance(table, SharedTimeline):
+        raise _lacks(table, SharedTimeline, "services or replaces_interval")
+    return table
 
 
-def _lacks(sink: object, part: type, capability: str) -> ActionRequiredError:
+def _lacks(of: object, part: type, capability: str) -> ActionRequiredError:
     """Files that require a missing capability are refused at loading: the sink's section claims to have it."""
-    name = _class_of(sink)
+    name = _class_of(of)
     return ActionRequiredError(
-        f"The sink {name} has no {capability}, though its section's capabilities say so.",
+        f"{name} has no {capability}, though its section's capabilities say so.",
         next_step=f"correct the sink's package: give it what sluice.connectors.sink.{part.__name__} has, or take "
         f"`{capability}` out of the capabilities.",
     )

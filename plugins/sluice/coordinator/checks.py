@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from sluice.connectors.sink import SharesFileGroups, Table
+from sluice.connectors.sink import SharedTimeline, Table
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.protocol.audit import audit, audit_again
@@ -171,8 +171,9 @@ def require_whole(table: Table, instant: str) -> None:
             the files that the replay has replaced.
     """
     written = table.written_by(instant)
-    planned = table.planned_by_others(written) if written and isinstance(table, SharesFileGroups) else {}
-    moved = table.moved_file_groups(written) if written else {}
+    if written is None or not isinstance(table, SharedTimeline):
+        return
+    planned, moved = table.planned_by_others(written), table.moved_file_groups(written)
     if not moved and planned:
         raise _RewrittenSoonError(
             "The interval can't be replaced as files: another writer's clustering is about to rewrite them.",

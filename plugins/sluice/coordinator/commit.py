@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sluice.connectors.sink import ForbidsCommits, Publishes, Remarks, Table, further_tables_of
+from sluice.connectors.sink import ForbidsCommits, Publishes, Remarks, Table, further_tables_of, shared_timeline_of
 from sluice.coordinator.checks import (
     audited,
     fitting,
@@ -14,6 +14,7 @@ from sluice.coordinator.checks import (
 )
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases
+from sluice.coordinator.mending import opened_in
 from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
@@ -156,7 +157,7 @@ class Committer:
             **self._session.envelope_of(transaction),
             reported=tuple(sorted(reported)),
             missing=missing,
-            table_partitions=_named(table.marker_partitions(transaction.id)) if missing else (),
+            table_partitions=_named(opened_in(table, transaction.id)) if missing else (),
             takes_over=transaction.lease_offset,
             holder=table.process,
         )
@@ -238,8 +239,11 @@ class Committer:
         table = table.written_as(with_schema_of(start.writer, table.writer))
         if start.tables:
             table = further_tables_of(self._session.sink).with_further_tables(table, start.tables)
-        replaced = start.replaced_file_groups if start.replaces_files else None
-        table.commit(transaction.id, committables, extra, replaced)
+        if start.replaces_files:
+            replaced = start.replaced_file_groups
+            shared_timeline_of(table).commit_replacing(transaction.id, committables, extra, replaced)
+        else:
+            table.commit(transaction.id, committables, extra)
 
     def _repaired(self, table: Table, committed: Committed) -> bool:
         """Whether the last commit was one that doesn't count; it is off the timeline now."""
@@ -378,7 +382,7 @@ class Committer:
         if decided and isinstance(table, ForbidsCommits) and not table.forbid_commit(transaction.id):
             return False
         if transaction.state is not State.ABORTED:
-            self.send_abort(transaction, reason, table.marker_partitions(transaction.id))
+            self.send_abort(transaction, reason, opened_in(table, transaction.id))
             self._session.control.extend(table_log)
         if transaction.state is not State.ABORTED:
             return False

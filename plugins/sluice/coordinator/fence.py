@@ -13,13 +13,23 @@ that process itself, checks completed commits before it relies on them:
 
 from __future__ import annotations
 
-from sluice.connectors.sink import Completion, Table
+from typing import Protocol
+
+from sluice.connectors.sink import Completion, SharedTimeline, Table, TakesOff
 from sluice.coordinator.session import Session
 from sluice.logs import log
 from sluice.protocol.services import PLANNED
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 _NOT_BY_ITSELF = (State.ABORTED, State.SUPERSEDED)
+
+
+class _Fenced(Table, TakesOff, Protocol):
+    """A table whose storage accepts late commits."""
+
+
+class _Shared(_Fenced, SharedTimeline, Protocol):
+    """A table of which a service's commits are others' as well."""
 
 
 class Fence:
@@ -38,7 +48,10 @@ class Fence:
         Raises:
             RetryableError: Kafka or Hudi don't answer.
         """
+        if not isinstance(table, TakesOff):  # its storage refuses what comes too late
+            return False
         repaired = False
+        shared = table if isinstance(table, SharedTimeline) else None
         doubtful = _service_left(table_log)
         for instant, completion in table.completions().items():
             transaction = table_log.get(instant)
@@ -50,28 +63,11 @@ class Fence:
             elif transaction is not None and len(completion.files) > 1:
                 _keep_first(table, instant, completion)
                 repaired = True
-            elif transaction is None and doubtful and completion.is_after(doubtful):
-                repaired |= self._settle_service(table, instant, completion)
+            elif transaction is None and shared and doubtful and completion.is_after(doubtful):
+                repaired |= _settle_service(shared, instant, completion)
         return repaired
 
-    def _settle_service(self, table: Table, instant: str, completion: Completion) -> bool:
-        """Leave one completion of an instant that the topic doesn't name, and none where all its files are gone."""
-        found = {name: table.registered(name) for name in completion.files}
-        best = min(found, key=lambda name: found[name].lost)  # a cleaner may have taken some of it since
-        void = [name for name in found if name != best or found[name].is_void]
-        if not void:
-            return False
-        log.warning(
-            "a table service was completed by a process that had been suspended while another did its work again: a "
-            "completion that names deleted files is taken off the timeline",
-            table=table.writer.path,
-            instant=instant,
-            files=void,
-        )
-        table.take_off(instant, void)
-        return True
-
-    def _take_off(self, table: Table, transaction: Transaction, completion: Completion) -> None:
+    def _take_off(self, table: _Fenced, transaction: Transaction, completion: Completion) -> None:
         log.warning(
             "an interval was completed after it had been aborted, by a process that had been suspended: it is taken "
             "off the timeline again",
@@ -117,12 +113,14 @@ def keep_first_completions(table: Table) -> None:
     Raises:
         RetryableError: Hudi doesn't answer.
     """
+    if not isinstance(table, TakesOff):
+        return
     for instant, completion in table.completions().items():
         if len(completion.files) > 1:
             _keep_first(table, instant, completion)
 
 
-def _keep_first(table: Table, instant: str, completion: Completion) -> None:
+def _keep_first(table: _Fenced, instant: str, completion: Completion) -> None:
     log.warning(
         "two processes have completed a commit; the first completion stays",
         table=table.writer.path,
@@ -130,6 +128,24 @@ def _keep_first(table: Table, instant: str, completion: Completion) -> None:
         files=completion.files,
     )
     table.take_off(instant, completion.files[1:])
+
+
+def _settle_service(table: _Shared, instant: str, completion: Completion) -> bool:
+    """Leave one completion of an instant that the topic doesn't name, and none where all its files are gone."""
+    found = {name: table.registered(name) for name in completion.files}
+    best = min(found, key=lambda name: found[name].lost)  # a cleaner may have taken some of it since
+    void = [name for name in found if name != best or found[name].is_void]
+    if not void:
+        return False
+    log.warning(
+        "a table service was completed by a process that had been suspended while another did its work again: a "
+        "completion that names deleted files is taken off the timeline",
+        table=table.writer.path,
+        instant=instant,
+        files=void,
+    )
+    table.take_off(instant, void)
+    return True
 
 
 def _service_left(table_log: TableLog) -> str | None:

@@ -1,10 +1,10 @@
-"""Brings into order what other writers of a table may have left otherwise than a commit needs it."""
+"""What a timeline asks for that other writers share: no other table has anything of it to mend, finish or name."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from sluice.connectors.sink import Mends, ShowsPending, Table
+from sluice.connectors.sink import SharedTimeline, Table
 from sluice.logs import log
 
 
@@ -15,7 +15,7 @@ def warn_of_pending(table: Table, named: Collection[str]) -> None:
         table: the table, held by the caller.
         named: the instants that the control topic names.
     """
-    if isinstance(table, ShowsPending):
+    if isinstance(table, SharedTimeline):
         for instant in table.pending_writes():
             if instant not in named:
                 log.warning(
@@ -34,7 +34,17 @@ def mend(table: Table) -> None:
         RetryableError: the storage doesn't answer.
         ActionRequiredError: the storage forbids it.
     """
-    if isinstance(table, Mends):
+    if isinstance(table, SharedTimeline):
         for missing in table.mend():
             log.warning("a part of the table that another writer left incomplete is made anew",
                         table=table.writer.path, missing=missing)  # fmt: skip
+
+
+def finish_rollbacks(table: Table) -> list[str]:
+    """Finish roll-backs that another process has left half done; returns the instants that they removed."""
+    return table.finish_rollbacks() if isinstance(table, SharedTimeline) else []
+
+
+def opened_in(table: Table, instant: str) -> set[str]:
+    """Table partitions in which attempts at an interval have opened files, for a message to name."""
+    return table.marker_partitions(instant) if isinstance(table, SharedTimeline) else set()

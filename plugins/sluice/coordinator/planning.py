@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sluice.connectors.sink import Table, TakesOver
+from sluice.connectors.sink import SharedTimeline, Table, TakesOver
 from sluice.coordinator.checks import require_whole, truncated_since_read
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
@@ -345,7 +345,7 @@ class Planner:
                 table=self._table_id,
                 instant=instant,
             )
-        again = table.replayed_by(instant)
+        again = table.replayed_by(instant) if isinstance(table, SharedTimeline) else None
         if again is not None:
             raise ActionRequiredError(
                 "The interval was read again since: its rows are those of the replay now.",

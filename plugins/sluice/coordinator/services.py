@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sluice.connectors.sink import Maintenance, Table, services_of
+from sluice.connectors.sink import Maintenance, Table, shared_timeline_of
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.parts import Parts, parts_of
@@ -90,7 +90,7 @@ class Services:
             ActionRequiredError: the sink has no such service.
         """
         with self._leased(run, service) as (table, lease):
-            client = services_of(self._session.sink).maintenance(table)
+            client = shared_timeline_of(table).maintenance()
             reach("service.before_end_commit")
             lease.decide(table.process)
             reach("service.after_end_commit")
@@ -112,7 +112,7 @@ class Services:
             RetryableError, IntervalError, ActionRequiredError: as `run`.
         """
         with self._leased(run, service) as (table, lease):
-            client = services_of(self._session.sink).maintenance(table)
+            client = shared_timeline_of(table).maintenance()
             left = client.pending(service)
             if service == "clustering":
                 # Not carried out any more: an interval may have replaced the files that it would rewrite.
@@ -206,7 +206,7 @@ class Services:
             ranges=(),
             source=session.pipeline.source.name,
             sink=session.pipeline.sink.name,
-            writer=services_of(session.sink).maintenance(table).writer,
+            writer=shared_timeline_of(table).maintenance().writer,
         )
         reach("service.before_start_commit")
         offset = session.control.send(start)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from sluice import __version__
-from sluice.connectors.sink import Ended, Table, services_of
+from sluice.connectors.sink import Ended, SharedTimeline, Table, shared_timeline_of
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.mending import mend, warn_of_pending
+from sluice.coordinator.mending import finish_rollbacks, mend, opened_in, warn_of_pending
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.quarantine import Quarantine
@@ -145,7 +145,10 @@ class Starter:
         self._take_off_clusterings(table, table_log, start)
         warn_of_pending(table, table_log.transactions)
         reach("coordinator.before_open_instant")
-        table.open(start.transaction, replaces=start.replaces_files)
+        if start.replaces_files:
+            shared_timeline_of(table).open_replacing(start.transaction)
+        else:
+            table.open(start.transaction)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
             # The run that superseded this START may have looked for its instant before it was there.
             table.rollback(start.transaction)
@@ -189,7 +192,7 @@ class Starter:
         ]
         if not left:
             return
-        services = services_of(self._session.sink).maintenance(table)
+        services = shared_timeline_of(table).maintenance()
         for instant in services.pending("clustering", own=True):
             log.warning("a clustering's plan that was left is taken off before a replay", instant=instant)
             services.take_off(instant)
@@ -268,7 +271,9 @@ class Starter:
 
     def _refuse_foreign_rows(self, table: Table, committed: Committed) -> None:
         """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
-        if self._session.pipeline.sink.capabilities.upsert and not committed.note.is_ours and not table.is_empty():
+        if not self._session.pipeline.sink.capabilities.upsert or committed.note.is_ours:
+            return
+        if isinstance(table, SharedTimeline) and not table.is_empty():
             raise ActionRequiredError(
                 "Another writer has loaded this table, so an upsert by Kafka partition would not find its rows.",
                 next_step="load the topic into a new table path from the earliest offset, or keep that writer.",
@@ -385,7 +390,7 @@ class Starter:
         partitions: set[str] = set()
         anywhere = False
         mend(table)
-        finished = table.finish_rollbacks()
+        finished = finish_rollbacks(table)
         for instant in finished:
             log.info("finished a roll-back that a process had left", instant=instant)
         left = table.leftovers()  # one look: while nothing commits, the intervals that have ended grow in number
@@ -400,10 +405,10 @@ class Starter:
             if not committed_here and (transaction.id in left or transaction.id in finished):
                 # What was aborted has said so in its ABORT-COMMIT.
                 is_aborted = transaction.state is State.ABORTED
-                opened_in = set() if is_aborted else table.marker_partitions(transaction.id)
+                partitions_opened = set() if is_aborted else opened_in(table, transaction.id)
                 if transaction.id in finished or table.rollback(transaction.id):
                     log.info("rolled back an interval that was never committed", instant=transaction.id)
-                    self._committer.send_abort(transaction, f"superseded by {own}", opened_in)
+                    self._committer.send_abort(transaction, f"superseded by {own}", partitions_opened)
                 committed_here = table.state_of(transaction.id) == "completed"
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)

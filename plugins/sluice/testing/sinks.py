@@ -18,11 +18,13 @@ import pytest
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.sink import (
     Ended,
-    HasServices,
+    ForbidsCommits,
     KeepsQuarantine,
     Publishes,
+    SharedTimeline,
     Sink,
     Table,
+    TakesOff,
     TellsCatalogs,
 )
 from sluice.errors import SluiceError
@@ -68,8 +70,15 @@ class SinkConformance(ABC):
     def test_it_has_the_parts_that_the_capabilities_name(self, tmp_path: Path) -> None:
         """A missing capability has to be refused when a pipeline file is loaded, not in an interval."""
         sink, can = self.sink(tmp_path), self.capabilities()
-        asked = {KeepsQuarantine: can.quarantine, HasServices: bool(can.services), TellsCatalogs: can.catalogs}
+        asked = {KeepsQuarantine: can.quarantine, TellsCatalogs: can.catalogs}
         assert [part.__name__ for part, named in asked.items() if named and not isinstance(sink, part)] == []
+        with self._table(tmp_path) as table:
+            assert isinstance(table, SharedTimeline) or not (can.services or can.replaces_interval)
+
+    def test_a_commit_that_comes_too_late_is_forbidden_or_taken_off(self, tmp_path: Path) -> None:
+        """No lease ends a suspended process: its storage refuses it, or the coordinator undoes what it did."""
+        with self._table(tmp_path) as table:
+            assert isinstance(table, ForbidsCommits | TakesOff)
 
     def test_it_writes_as_the_capabilities_say(self, tmp_path: Path) -> None:
         """Whether every record is a row: a replay of such rows takes them off, and one of versions doesn't."""
@@ -79,7 +88,6 @@ class SinkConformance(ABC):
     def test_nothing_shows_before_the_commit_and_all_after_it(self, tmp_path: Path) -> None:
         """Rows and checkpoint appear together."""
         with self._table(tmp_path) as table:
-            assert table.is_empty()
             assert table.last_checkpoint() is None
             instant = table.new_instant()
             assert table.state_of(instant) == "absent"
@@ -236,6 +244,25 @@ class SinkConformance(ABC):
         with self._table(tmp_path) as table:
             assert {over, gone, half, late} & table.leftovers() == set()
 
+    def test_a_forbidden_commit_is_refused(self, tmp_path: Path) -> None:
+        """Before ABORT-COMMIT is sent, though nothing is rolled back yet; a commit that was faster stays."""
+        first = self._load(tmp_path, 1, [1])
+        with self._table(tmp_path) as frozen:
+            instant = frozen.new_instant()
+            frozen.open(instant)
+            written = self.write(tmp_path, frozen, instant, "a", [2])
+            with self._table(tmp_path) as table:
+                if not isinstance(table, ForbidsCommits):
+                    return
+                assert not table.forbid_commit(first)
+                assert table.forbid_commit(instant)
+            with _refused():
+                frozen.commit(instant, written, extra(2))
+        with self._table(tmp_path) as table:
+            assert [table.state_of(one) == "completed" for one in (first, instant)] == [True, False]
+            table.rollback(instant)
+        assert self._state(tmp_path) == ([1], 1)
+
     def test_a_commit_after_the_roll_back_is_refused_or_can_be_taken_off(self, tmp_path: Path) -> None:
         """By a process that was suspended meanwhile."""
         self._load(tmp_path, 1, [1])
@@ -248,28 +275,26 @@ class SinkConformance(ABC):
             with _refused():
                 frozen.commit(instant, written, extra(2))
         with self._table(tmp_path) as table:
-            for name, completion in table.completions().items():
-                if name == instant:
-                    table.take_off(instant, completion.files)
+            if isinstance(table, TakesOff):
+                for name, completion in table.completions().items():
+                    if name == instant:
+                        table.take_off(instant, completion.files)
             assert table.state_of(instant) != "completed"
         assert self._state(tmp_path) == ([1], 1)
 
     def test_an_interval_is_replaced_as_the_capabilities_say(self, tmp_path: Path) -> None:
-        """Its rows are removed in the commit that adds the new ones; a sink without this capability refuses at once."""
+        """Its rows are removed in the commit that adds the new ones."""
+        if not self.capabilities().replaces_interval:
+            return
         first = self._load(tmp_path, 1, [1])
         with self._table(tmp_path) as table:
             instant = table.new_instant()
-            if not self.capabilities().replaces_interval:
-                if not self.capabilities().upsert:
-                    with pytest.raises(SluiceError):
-                        table.open(instant, replaces=True)
-                return
             written = table.written_by(first)
             assert written is not None
-            table.open(instant, replaces=True)
+            table.open_replacing(instant)
             again = self.write(tmp_path, table, instant, "a", [1, 2])
             assert self._state(tmp_path) == ([1], 1)
-            table.commit(instant, again, extra(2), written.file_groups)
+            table.commit_replacing(instant, again, extra(2), written.file_groups)
         assert self._state(tmp_path) == ([1, 2], 2)
 
     # How
@@ -313,7 +338,8 @@ class SinkConformance(ABC):
     def _recover(self, folder: Path, instant: str, rows: Sequence[int]) -> None:
         """The next coordinator's step: the interval is committed, or rolled back and loaded anew."""
         with self._table(folder) as table:
-            table.finish_rollbacks()
+            if isinstance(table, SharedTimeline):
+                table.finish_rollbacks()
             if table.state_of(instant) == "completed":
                 _publish(table, instant)
                 return

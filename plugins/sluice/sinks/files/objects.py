@@ -135,8 +135,3 @@ class ObjectTable(FilesTable):
         if found is False:
             raise self._cannot_be_placed(record.instant, one, one.path)
         return bool(found)
-
-    def _take_out(self, number: int, instant: str) -> None:
-        """Replace the entry by a void one rather than delete it: its number must not become free again."""
-        self._storage.make_folder(f"{ABORTING}/{instant}")
-        self._storage.replace(log_entry(number), Record.void(instant, instant).to_json())

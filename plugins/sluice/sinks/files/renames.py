@@ -7,10 +7,13 @@ that was suspended between its checks and its rename finds nothing to rename.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
 
+from sluice.connectors.sink import Completion
+from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.log import Record
@@ -19,6 +22,7 @@ from sluice.sinks.files.options.names import (
     PENDING,
     WHOLE,
     DataFile,
+    committed_mark,
     interval_folder,
     log_entry,
     staging,
@@ -26,6 +30,7 @@ from sluice.sinks.files.options.names import (
 from sluice.sinks.files.storage import Renames
 from sluice.sinks.files.table import FilesTable
 
+_RECENT = 3  # enough, since the next START already detects an aborted interval that a process completed
 _TAKEN_OFF = "taken-off.json"
 
 
@@ -123,7 +128,35 @@ class RenamedTable(FilesTable):
             if self._storage.exists(pending):  # else another process is rolling the interval back, too
                 self._storage.delete(pending)
 
-    def _take_out(self, number: int, instant: str) -> None:
+    # An interval that was aborted just before its rename into the log
+
+    def completions(self) -> dict[str, Completion]:
+        """See `TakesOff`. Only the last few: the next START already detects an interval that was aborted."""
+        return {
+            record.instant: Completion("commit", [log_entry(number).rpartition("/")[2]], requested=True)
+            for number, record in reversed([*itertools.islice(self._log.newest_first(), _RECENT)])
+        }
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        """Take an interval out of the log that was aborted while it was being committed; `rollback` deletes its files.
+
+        Raises:
+            ActionRequiredError: it is not the last one, or its files are visible. Under the protocol this can't
+                happen: files become visible only after the topic was read again, and an abort checks the log first.
+        """
+        found = self._log.find(instant)
+        if found is None:
+            return
+        number = found[0]
+        if number != self._log.last() or self._storage.exists(committed_mark(number)):
+            raise ActionRequiredError(
+                "An interval that was aborted is in the table's log, and its files are visible.",
+                next_step="stop the pipeline, and find out which other program writes to the control topic or to the "
+                "table's folder.",
+                table=self.writer.path,
+                instant=instant,
+                files=", ".join(files),
+            )
         self._storage.make_folder(f"{ABORTING}/{instant}")
         try:
             self._storage.rename(log_entry(number), f"{ABORTING}/{instant}/{_TAKEN_OFF}")

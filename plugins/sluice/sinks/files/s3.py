@@ -113,11 +113,6 @@ class S3Storage:
         if not self._make(path, content) and self.read(path) != content:
             raise FileExistsError(self._full(path))
 
-    def replace(self, path: str, content: bytes) -> None:
-        """See `Objects`."""
-        with self._errors(path):
-            self._client.putObject(self._put(path, content))
-
     def copy(self, files: Iterable[tuple[str, str, int]], tag: str) -> None:
         """See `Objects`. S3 copies by itself, some at once, and whole objects appear."""
         transfer = self._jvm.com.amazonaws.services.s3.transfer

@@ -94,10 +94,6 @@ class Objects(Storage, Protocol):
         """
         ...
 
-    def replace(self, path: str, content: bytes) -> None:
-        """Overwrite an object."""
-        ...
-
     def copy(self, files: Iterable[tuple[str, str, int]], tag: str) -> None:
         """Copy objects and tag the copies.
 

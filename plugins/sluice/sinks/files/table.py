@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Self
 
 from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Ended, InstantState, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
 from sluice.protocol.commit_note import read_note
@@ -32,13 +32,10 @@ from sluice.sinks.files.options.names import (
     Layout,
     committed_mark,
     files_of,
-    log_entry,
     staging,
 )
 from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.storage import Storage
-
-_RECENT = 3  # enough, since the next START already detects an aborted interval that a process completed
 
 
 class FilesTable(TimedByMachine):
@@ -108,10 +105,6 @@ class FilesTable(TimedByMachine):
             if self._storage.exists(committed_mark(number)):
                 yield number, record
 
-    def is_empty(self) -> bool:
-        """See `Table`."""
-        return next(self._log.newest_first(), None) is None
-
     def state_of(self, instant: str) -> InstantState:
         """See `Table`. The log outranks the folder of a pending interval, which may be left over."""
         if self._log.find(instant) is not None:
@@ -132,32 +125,14 @@ class FilesTable(TimedByMachine):
             instant, read_note(record.extra), {"": tuple(one.path for one in record.files)}, checkpoint
         )
 
-    def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
-        """None: no interval of files is ever replaced."""
-        return None
-
-    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
-        """None: files are never rewritten."""
-        return {}
-
     # The two phases of a commit
 
     def newest_time(self) -> str:
         """See `TimedByMachine`."""
         return max([*self._under_way(), *self._newest()], default="")
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
-        """See `Table`.
-
-        Raises:
-            ActionRequiredError: the interval would replace rows, but files that readers may have open never change.
-        """
-        if replaces:
-            raise ActionRequiredError(
-                "The rows of an interval can't be replaced in files.",
-                next_step="load the topic into a new table.",
-                table=self.writer.path,
-            )
+    def open(self, instant: str) -> None:
+        """See `Table`."""
         self._storage.make_folder(f"{PENDING}/{instant}")
 
     def commit(
@@ -165,7 +140,6 @@ class FilesTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Put the interval into the log. `publish` makes its files visible.
 
@@ -174,8 +148,6 @@ class FilesTable(TimedByMachine):
                 in between.
             IntervalError: files differ from the participants' reports, or their names are taken.
         """
-        if replaced is not None:
-            raise ValueError("nothing can be replaced: `open` has refused it")
         # First the number: a roll-back after the check of the interval's state makes it impossible to take the number.
         number = (self._log.last() if self._based_on is None else self._based_on) + 1
         if not self._is_open(instant):
@@ -240,50 +212,7 @@ class FilesTable(TimedByMachine):
         self._storage.delete(staging(instant))
         self._storage.delete(f"{PENDING}/{instant}")
 
-    def finish_rollbacks(self) -> list[str]:
-        """See `Table`."""
-        return [instant for instant in self._storage.names(ABORTING) if self.rollback(instant)]
-
     # What processes leave behind that were suspended for too long
-
-    def completions(self) -> dict[str, Completion]:
-        """See `Table`. Only the last few: the next START already detects an interval aborted according to the topic."""
-        return {
-            record.instant: Completion("commit", [_name(log_entry(number))], requested=True)
-            for number, record in reversed([*itertools.islice(self._log.newest_first(), _RECENT)])
-        }
-
-    def registered(self, completion: str) -> Registered:
-        """See `Table`."""
-        files = Record.of_json(self._storage.read(f"{LOG}/{completion}"), completion).files
-        lost = sum(not (self._storage.exists(one.path) or self._storage.exists(one.staged)) for one in files)
-        return Registered(len(files), lost)
-
-    def take_off(self, instant: str, files: list[str]) -> None:
-        """Take an interval out of the log that was aborted while it was being committed; `rollback` deletes its files.
-
-        Raises:
-            ActionRequiredError: it is not the last one, or its files are visible. Under the protocol this can't
-                happen: files become visible only after the topic was read again, and an abort checks the log first.
-        """
-        found = self._log.find(instant)
-        if found is None:
-            return
-        number = found[0]
-        if number != self._log.last() or self._storage.exists(committed_mark(number)):
-            raise ActionRequiredError(
-                "An interval that was aborted is in the table's log, and its files are visible.",
-                next_step="stop the pipeline, and find out which other program writes to the control topic or to the "
-                "table's folder.",
-                table=self.writer.path,
-                instant=instant,
-                files=", ".join(files),
-            )
-        self._take_out(number, instant)
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself if the interval has staged files: visible folders are created by the commit only."""
-        return {""} if self._storage.exists(staging(instant)) else set()
 
     def leftovers(self) -> set[str]:
         """See `Table`. Folders of pending intervals, and the participants' folders."""
@@ -348,10 +277,6 @@ class FilesTable(TimedByMachine):
         """
 
     @abstractmethod
-    def _take_out(self, number: int, instant: str) -> None:
-        """Take the last interval, whose files were never visible, out of the log."""
-
-    @abstractmethod
     def rollback(self, instant: str) -> bool:
         """See `Table`."""
 
@@ -408,7 +333,3 @@ class FilesTable(TimedByMachine):
                 instant=instant,
                 path=taken,
             )
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_hoodie, table_schema
+from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
 from sluice.records.folders import URL_ENCODED, is_on
 from sluice.records.structs import Type
@@ -22,7 +23,9 @@ from sluice.sinks.hudi.write_config import COLUMN_STATS
 _MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
 
 
-def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
+def open_table(
+    jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_WAIT, services: TableServices | None = None
+) -> HudiTable:
     """Open the pipeline's table, creating it on first use, and check that pipeline and table match.
 
     The result's `writer` has the schema of the table's last commit; each interval pins a schema for itself.
@@ -31,6 +34,7 @@ def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_
         jvm: the JVM with Hudi.
         writer: the pipeline's table, and the settings for writing it.
         clock_wait: how long to wait for this machine's clock to pass the table's last instant.
+        services: the pipeline's settings of table services, if it has any.
 
     Raises:
         ActionRequiredError: the path can't be used, or the table differs from the pipeline in type or keys.
@@ -47,7 +51,7 @@ def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_
     if columns is not None:
         schema = table_schema(jvm, writer.name, columns)
         writer = writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
-    return HudiTable(jvm, meta, writer, columns, clock_wait)
+    return HudiTable(jvm, meta, writer, columns, clock_wait, services)
 
 
 def _merging(writer: TableSpec) -> dict[str, str]:

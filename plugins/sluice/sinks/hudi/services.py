@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.hoodie_options import by_present_names
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.failures import hudi_errors
-from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
+
+if TYPE_CHECKING:
+    from sluice.sinks.hudi.table import HudiTable
 
 _JAVA_PLAN = "org.apache.hudi.client.clustering.plan.strategy.JavaSizeBasedClusteringPlanStrategy"
 _SPARK_EXECUTION = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"

@@ -10,7 +10,6 @@ from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
 from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.pipeline.model import Pipeline
-from sluice.pipeline.services import TableServices
 from sluice.private import PrivateSettings, hadoop_settings
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
@@ -23,7 +22,6 @@ from sluice.sinks.hudi.creation import table_exists
 from sluice.sinks.hudi.opening import open_table
 from sluice.sinks.hudi.quarantine import quarantine_writer
 from sluice.sinks.hudi.quarantine_files import QuarantineFiles
-from sluice.sinks.hudi.services import ServiceClient
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
 
@@ -55,18 +53,22 @@ class HudiSink:
     def open(self) -> Iterator[HudiTable]:
         """The table, created on first use; see `sluice.connectors.sink`."""
         with self._jvm() as jvm:
-            writer = self._pipeline.writer()
-            write_options(writer)  # refuses options that would break the commit before anything is opened
-            yield open_table(jvm, writer, self._pipeline.control.clock_wait)
+            yield self._opened(jvm, self._writer())
 
     @contextmanager
     def look(self) -> Iterator[HudiTable | None]:
         """The table for reading only; None if it was never written to."""
         with self._jvm() as jvm:
-            writer = self._pipeline.writer()
-            write_options(writer)
-            wait = self._pipeline.control.clock_wait
-            yield open_table(jvm, writer, wait) if table_exists(jvm, writer) else None
+            writer = self._writer()
+            yield self._opened(jvm, writer) if table_exists(jvm, writer) else None
+
+    def _writer(self) -> TableSpec:
+        writer = self._pipeline.writer()
+        write_options(writer)  # refuses options that would break the commit before anything is opened
+        return writer
+
+    def _opened(self, jvm: HudiJvm, writer: TableSpec) -> HudiTable:
+        return open_table(jvm, writer, self._pipeline.control.clock_wait, self._pipeline.table_services)
 
     def pin(self, table: HudiTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`."""
@@ -107,7 +109,3 @@ class HudiSink:
         # Clients of catalogs keep sessions and log-ins for the whole JVM, so that JVM is used for nothing else.
         with self._given() if self._given else lean_jvm(hadoop_settings(self._pipeline.write.conf)) as jvm:
             return sync_catalogs(jvm, self._pipeline)
-
-    def maintenance(self, table: HudiTable) -> ServiceClient:
-        """The table's services, for the process that holds the table."""
-        return ServiceClient(table, self._pipeline.table_services or TableServices())

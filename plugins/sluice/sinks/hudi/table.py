@@ -11,6 +11,7 @@ from typing import Any, Literal
 from sluice import __version__
 from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
 from sluice.jvm.gateway import HudiJvm
+from sluice.pipeline.services import TableServices
 from sluice.process import identity
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
@@ -22,6 +23,7 @@ from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.metadata_table import forget_missing_partitions, metadata_table
 from sluice.sinks.hudi.plans import PLANNED_BY, own_clusterings, planned_by_others
 from sluice.sinks.hudi.replays import last_replay, moved_file_groups, written_by
+from sluice.sinks.hudi.services import ServiceClient
 from sluice.sinks.hudi.strays import Strays
 from sluice.sinks.hudi.write_config import ARCHIVES_ITSELF, write_config, write_options
 
@@ -33,7 +35,13 @@ class HudiTable:
     """A table that exists. Open it with `opening.open_table`."""
 
     def __init__(
-        self, jvm: HudiJvm, meta: Any, writer: TableSpec, columns: Type | None, clock_wait: timedelta = LONGEST_WAIT
+        self,
+        jvm: HudiJvm,
+        meta: Any,
+        writer: TableSpec,
+        columns: Type | None,
+        clock_wait: timedelta = LONGEST_WAIT,
+        services: TableServices | None = None,
     ) -> None:
         self._jvm = jvm
         self._meta = meta
@@ -43,6 +51,7 @@ class HudiTable:
         self.writer = writer
         self.columns = columns
         """Spark's type of the committed rows; None before the first commit."""
+        self._services = services or TableServices()
         self._hudi = jvm.jvm.org.apache.hudi
         self._action = "commit" if writer.table_type == "COPY_ON_WRITE" else "deltacommit"
 
@@ -63,7 +72,7 @@ class HudiTable:
 
     def written_as(self, writer: TableSpec) -> HudiTable:
         """The same table, written with the settings that an interval pinned."""
-        return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait)
+        return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait, self._services)
 
     # The timeline ------------------------------------------------------------------------------------------------
 
@@ -144,17 +153,20 @@ class HudiTable:
         self.await_clock()
         return str(self._meta.createNewInstantTime(True))
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
-        """Put the instant on the timeline, requested and then inflight.
+    def open(self, instant: str) -> None:
+        """Put the instant on the timeline, requested and then inflight."""
+        self._open(instant, self._action)
+
+    def open_replacing(self, instant: str) -> None:
+        """As `open`, with the separate action that Hudi has for a commit that removes file groups."""
+        self._open(instant, _REPLACE)
+
+    def _open(self, instant: str, action: str) -> None:
+        """Put the instant on the timeline.
 
         `startCommit` is not used: it generates the instant itself, but the control topic has to name it first. An
         instant that was left half open is opened completely.
-
-        Args:
-            instant: the transaction's id.
-            replaces: whether its commit will remove file groups, for which Hudi has a separate action.
         """
-        action = _REPLACE if replaces else self._action
         with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
             timeline = self._meta.reloadActiveTimeline()
             requested = self._jvm.nested(STATE).REQUESTED
@@ -162,7 +174,7 @@ class HudiTable:
             if not timeline.filterInflightsAndRequested().containsInstant(instant):
                 timeline.createNewInstant(new)
                 timeline = self._meta.reloadActiveTimeline()
-            if replaces:
+            if action == _REPLACE:
                 timeline.transitionReplaceRequestedToInflight(new, self._jvm.Option.empty())
             elif not timeline.filterInflights().containsInstant(instant):
                 timeline.transitionRequestedToInflight(action, instant)
@@ -170,7 +182,7 @@ class HudiTable:
                 self._create_metadata_table(instant)
 
     def mend(self) -> list[str]:
-        """See `sluice.connectors.sink.Mends`. Prepares missing parts of the metadata table for being created again.
+        """See `SharedTimeline`. Prepares missing parts of the metadata table for being created again.
 
         Hudi creates them by listing the table, in `open` or in the next other write.
         """
@@ -205,7 +217,6 @@ class HudiTable:
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         """Commit the write stats with the extra metadata: data and offsets become visible together or not at all.
 
@@ -215,9 +226,26 @@ class HudiTable:
             instant: the transaction's id.
             committables: Hudi's write stats of all ranges.
             extra: offsets and Sluice's note.
-            replaced: ids of the file groups that the same commit removes, by table partition; not None if the instant
-                was opened to replace.
         """
+        self._commit(instant, committables, extra, None)
+
+    def commit_replacing(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]],
+    ) -> None:
+        """As `commit`; the same commit removes file groups, whose ids are given by table partition."""
+        self._commit(instant, committables, extra, replaced)
+
+    def _commit(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None,
+    ) -> None:
         kind = "HoodieWriteStat" if self._action == "commit" else "HoodieDeltaWriteStat"
         stat_class = self._jvm.jvm.java.lang.Class.forName(f"org.apache.hudi.common.model.{kind}")
         mapper = self._hudi.common.util.JsonUtils.getObjectMapper()
@@ -288,6 +316,10 @@ class HudiTable:
         return self._hudi.client.HoodieJavaWriteClient(context, config)
 
     # Table services ----------------------------------------------------------------------------------------------
+
+    def maintenance(self) -> ServiceClient:
+        """The table's services, for the process that holds the table."""
+        return ServiceClient(self, self._services)
 
     def timeline(self) -> Any:
         """Hudi's active timeline, reloaded."""

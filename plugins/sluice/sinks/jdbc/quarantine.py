@@ -38,7 +38,7 @@ _BYTES = ("kafka_key", "kafka_value")
 class QuarantineTable(JdbcTable):
     """The table of bad records, in which the commit itself opens instants."""
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
+    def open(self, instant: str) -> None:
         """See `sluice.connectors.sink.Table`. An instant left by a process that died before its commit is opened again.
 
         Raises:
@@ -54,7 +54,7 @@ class QuarantineTable(JdbcTable):
             )
         if state == "pending":
             self.forbid_commit(instant)
-        super().open(instant, replaces=replaces)
+        super().open(instant)
 
     def create(self) -> None:
         """Create the table if it doesn't exist.

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from sluice.connectors.clock import TimedByMachine, instant_now
-from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Ended, InstantState, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.jvm.gateway import HudiJvm
@@ -201,10 +201,6 @@ class JdbcTable(TimedByMachine):
         self._rests_on = (instant,)
         return None if instant is None else kept_metadata(metadata)
 
-    def is_empty(self) -> bool:
-        """See `Table`."""
-        return self._position() is None
-
     def state_of(self, instant: str) -> InstantState:
         """See `Table`. By the interval's row."""
         found = self._interval("state", instant)
@@ -220,14 +216,6 @@ class JdbcTable(TimedByMachine):
         extra = kept_metadata(found[0][1])
         return WrittenInterval(instant, read_note(extra), {}, read_checkpoint(extra, "", ()))
 
-    def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
-        """None: no interval's rows are ever replaced."""
-        return None
-
-    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
-        """None: there are no files."""
-        return {}
-
     # The two phases of a commit
 
     def newest_time(self) -> str:
@@ -237,14 +225,8 @@ class JdbcTable(TimedByMachine):
         )
         return max((one or "" for one in found[0]), default="")
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
+    def open(self, instant: str) -> None:
         """Enter the interval as pending, with the commit on which it is based."""
-        if replaces:
-            raise ActionRequiredError(
-                "Rows of a database's table can't be replaced by interval.",
-                next_step="load the records into a new table.",
-                table=self._key,
-            )
         rests_on = self._rests_on[0] if self._rests_on is not None else self._position()
         if not self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key):
             with self._database.changing("opening the interval"):
@@ -269,7 +251,6 @@ class JdbcTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,  # noqa: ARG002 - `open` has refused it
     ) -> None:
         """Merge the participants' staged rows and write the table's new position, in one transaction.
 
@@ -324,40 +305,7 @@ class JdbcTable(TimedByMachine):
         self._drop(self._database.staging_tables(self._target, self._key, instant))
         return gone > 0
 
-    def finish_rollbacks(self) -> list[str]:
-        """See `Table`. None: leftovers of an incomplete roll-back are deleted by `sweep`."""
-        return []
-
     # What processes leave behind that were suspended for too long
-
-    def completions(self) -> dict[str, Completion]:
-        """The committed intervals. None was rolled back, since the database refuses a commit after a roll-back."""
-        names = self._target.dialect.joined.format("instant || '_' || completed")  # one value: there are up to 1,000
-        found = self._database.rows(
-            f"SELECT {names} FROM {self._instants} WHERE sink_table = ? AND state = 'completed'", self._key
-        )
-        done = sorted((found[0][0] or "").split(",")) if found[0][0] else []
-        return {name.partition("_")[0]: Completion("commit", [f"{name}.commit"], requested=True) for name in done}
-
-    def registered(self, completion: str) -> Registered:  # noqa: ARG002
-        """See `Table`. A commit names no files: its rows are in the table."""
-        return Registered(0, 0)
-
-    def take_off(self, instant: str, files: list[str]) -> None:  # noqa: ARG002
-        """Refuse: merged rows can't be distinguished from earlier rows.
-
-        The coordinator never calls this, since no interval is committed twice, nor after its roll-back.
-        """
-        raise ActionRequiredError(
-            "A committed interval can't be taken off a database's table.",
-            next_step="look at the table `_sluice_instants`: another program has changed it.",
-            table=self._key,
-            instant=instant,
-        )
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself, if the interval has staging tables."""
-        return {""} if self._database.staging_tables(self._target, self._key, instant) else set()
 
     def leftovers(self) -> set[str]:
         """See `Table`. Intervals with a pending row, and those with staging tables."""

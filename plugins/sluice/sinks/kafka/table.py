@@ -10,10 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
 
 from sluice.connectors.clock import TimedByMachine, instant_now
-from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
+from sluice.connectors.sink import Ended, InstantState, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.transactional import Record, TransactionalSender
@@ -31,8 +30,6 @@ from sluice.sinks.kafka.options.names import staging_folder
 from sluice.sinks.kafka.options.pinned import PinnedTopic
 from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.staged import Staged
-
-_RECENT: Final = 16  # enough: no aborted interval is among them, since the broker refuses such a commit
 
 
 class KafkaTable(TimedByMachine):
@@ -103,10 +100,6 @@ class KafkaTable(TimedByMachine):
         last = self._log.read().last
         return {} if last is None else last.targets
 
-    def is_empty(self) -> bool:
-        """See `Table`."""
-        return self._log.read().last is None
-
     def state_of(self, instant: str) -> InstantState:
         """See `Table`. An open Kafka transaction doesn't count; only taking the transactional id settles its fate."""
         log = self._log.read()
@@ -121,14 +114,6 @@ class KafkaTable(TimedByMachine):
             return None
         return WrittenInterval(instant, read_note(found.extra), {}, read_checkpoint(found.extra, "", ()))
 
-    def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
-        """None: no interval in a topic is ever replaced."""
-        return None
-
-    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
-        """None: records are never moved."""
-        return {}
-
     # The two phases of a commit
 
     def newest_time(self) -> str:
@@ -137,19 +122,12 @@ class KafkaTable(TimedByMachine):
         done = [one for commit in log.commits[:1] for one in (commit.instant, commit.completed)]
         return max([*done, *(one.instant for one in log.opened.values())], default="")
 
-    def open(self, instant: str, *, replaces: bool = False) -> None:
+    def open(self, instant: str) -> None:
         """Enter the interval in the log as pending, with the commit on which it is based.
 
         Raises:
-            ActionRequiredError: the interval would replace rows, but records in a topic never change.
             RetryableError: another process has committed it.
         """
-        if replaces:
-            raise ActionRequiredError(
-                "Records of an interval can't be replaced in a topic.",
-                next_step="load the records into a new topic.",
-                table=self.writer.path,
-            )
         with self._taken() as sender:
             if self._log.find(instant) is not None:
                 raise RetryableError(
@@ -167,7 +145,6 @@ class KafkaTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-        replaced: Mapping[str, Iterable[str]] | None = None,  # noqa: ARG002 - `open` has refused it
     ) -> None:
         """Send the participants' staged records, and the entry in the log, in one Kafka transaction.
 
@@ -312,38 +289,7 @@ class KafkaTable(TimedByMachine):
         self._storage().delete(staging_folder(instant))
         return pending
 
-    def finish_rollbacks(self) -> list[str]:
-        """See `Table`. None: leftovers of an incomplete roll-back are deleted by `sweep`."""
-        return []
-
     # What processes leave behind that were suspended for too long
-
-    def completions(self) -> dict[str, Completion]:
-        """The last committed intervals. None was rolled back, since the broker refuses a commit after a roll-back."""
-        return {
-            one.instant: Completion("commit", [f"{one.instant}_{one.completed}.commit"], requested=True)
-            for one in reversed(self._log.read().commits[:_RECENT])
-        }
-
-    def registered(self, completion: str) -> Registered:  # noqa: ARG002
-        """See `Table`. A commit names no files: its records are in the topics."""
-        return Registered(0, 0)
-
-    def take_off(self, instant: str, files: list[str]) -> None:  # noqa: ARG002
-        """Refuse: consumers may have read the records.
-
-        The coordinator never calls this, since no interval is committed twice, nor after its end in the log.
-        """
-        raise ActionRequiredError(
-            "A committed interval can't be taken out of topics.",
-            next_step="find out which other program writes to the sink's log.",
-            table=self.writer.path,
-            instant=instant,
-        )
-
-    def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself, if records are staged for the interval."""
-        return {""} if self._storage().exists(staging_folder(instant)) else set()
 
     def leftovers(self) -> set[str]:
         """See `Table`. Pending intervals in the log, and staged folders.
