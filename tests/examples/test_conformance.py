@@ -87,15 +87,16 @@ class TestJsonLines(SinkConformance):
 class _ShowsBeforeItsCheckpoint(JsonLinesTable):
     def commit(self, instant, committables, extra):
         committables = list(committables)
-        super().commit(instant, committables, {})
+        said = super().commit(instant, committables, {})
         manifest = self._manifest(instant)
         self._manifest_of(instant).write_text(json.dumps({**manifest, "extra": dict(extra)}))
+        return said
 
 
 class _CommitsWhatWasRolledBack(JsonLinesTable):
     def commit(self, instant, committables, extra):
         self._begun(instant).touch()
-        super().commit(instant, committables, extra)
+        return super().commit(instant, committables, extra)
 
     def take_off(self, instant, files):
         pass
@@ -108,14 +109,14 @@ class _CommitsTwice(JsonLinesTable):
             manifest = self._manifest(instant)
             files = [*manifest["files"], *(one.path for one in committables)]
             self._manifest_of(instant).write_text(json.dumps({**manifest, "files": files}))
-        else:
-            super().commit(instant, committables, extra)
+            return []
+        return super().commit(instant, committables, extra)
 
 
 class _CommitsAllThatIsThere(JsonLinesTable):
     def commit(self, instant, committables, extra):
         there = [Committable(path=f"rows/{file.name}") for file in self._rows.glob(f"{instant}_*")]
-        super().commit(instant, there, extra)
+        return super().commit(instant, there, extra)
 
 
 class _RollsBackWhatIsCommitted(JsonLinesTable):
@@ -138,13 +139,18 @@ class _SweepsAll(JsonLinesTable):
         return [file.name for file in files]
 
 
+class _SaysNothingOfItsCommit(JsonLinesTable):
+    def commit(self, instant, committables, extra):
+        super().commit(instant, committables, extra)
+
+
 class _ForgetsWhatHasBegun(JsonLinesTable):
     def open(self, instant):
         pass
 
     def commit(self, instant, committables, extra):
         self._begun(instant).touch()
-        super().commit(instant, committables, extra)
+        return super().commit(instant, committables, extra)
 
 
 class _NeverTakesOff(JsonLinesTable):
@@ -166,6 +172,7 @@ _NAMES = sorted(  # those that take a second come last
         _RollsBackWhatIsCommitted,
         _SweepsNothing,
         _SweepsAll,
+        _SaysNothingOfItsCommit,
         _ForgetsWhatHasBegun,
         _NeverTakesOff,
     ],

@@ -236,10 +236,11 @@ def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
         _END_SUPERSEDED(self, table, *rest)
 
 
-def _commit_and_show(self: SimFiles, instant: str, *rest: Any, **more: Any) -> None:
+def _commit_and_show(self: SimFiles, instant: str, *rest: Any, **more: Any) -> list[str]:
     """Files are shown with the commit, and not when the control topic was read once more."""
     _COMMIT_FILES(self, instant, *rest, **more)
     self.publish(instant)
+    return []
 
 
 def _leave_the_turn(self: SimDatabase | KafkaTable, instant: str) -> bool:

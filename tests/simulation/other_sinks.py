@@ -58,7 +58,7 @@ class SimFiles(SimTable):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         world = self._world
         paths = frozenset(one.path for one in committables)
 
@@ -80,6 +80,7 @@ class SimFiles(SimTable):
         base = self._based_on if self._based_on is not None else len(world.log_of_files)
         self._call(f"completes {instant}", into_the_log)
         self._based_on = base + 1
+        return []
 
     def _is_next(self, base: int) -> bool:
         """Whether the log has no interval yet of the number that comes after the one that the plan rests on."""
@@ -230,7 +231,7 @@ class SimDatabase(SimTable):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         world = self._world
         paths = frozenset(one.path for one in committables)
 
@@ -253,6 +254,7 @@ class SimDatabase(SimTable):
         self._call(f"begins Hudi's commit of {instant}", lambda: None)  # the words by which faults are placed
         self._call(f"completes {instant}", transaction)
         self._call(f"drops the staging tables of {instant}", lambda: self._drop(instant))
+        return []
 
     def _is_turn(self, instant: str) -> bool:
         return self._world.rests_on[instant] == self._world.position

@@ -127,8 +127,8 @@ class SimHudi(SimTable):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
-        self.commit_replacing(instant, committables, extra, {})
+    ) -> list[str]:
+        return self.commit_replacing(instant, committables, extra, {})
 
     def commit_replacing(
         self,
@@ -136,7 +136,7 @@ class SimHudi(SimTable):
         committables: Iterable[Committable],
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]],
-    ) -> None:
+    ) -> list[str]:
         self.await_clock()
         world = self._world
         paths = frozenset(one.path for one in committables)
@@ -166,6 +166,7 @@ class SimHudi(SimTable):
         finally:
             inside = world.committing.get(instant, [])
             world.committing[instant] = [p for p in inside if p is not self._process]
+        return []
 
     def rollback(self, instant: str) -> bool:
         if self.state_of(instant) != "pending":

@@ -155,7 +155,7 @@ class JsonLinesTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         """Make the manifest: written aside and linked to its name, which fails where there is one already."""
         if self.state_of(instant) != "pending":
             raise RetryableError(
@@ -172,6 +172,7 @@ class JsonLinesTable(TimedByMachine):
             aside.unlink()
         self._begun(instant).unlink(missing_ok=True)
         self.sweep(Ended({instant: files}))
+        return []
 
     def rollback(self, instant: str) -> bool:
         """Files first, the mark last: until it is gone the next process finds the interval, and does this again."""

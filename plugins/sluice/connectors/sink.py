@@ -130,8 +130,12 @@ class Table(Protocol):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
-        """Commit the participants' files, with the extra metadata: both become visible together or not at all."""
+    ) -> list[str]:
+        """Commit the participants' files, with the extra metadata: both become visible together or not at all.
+
+        Returns:
+            Warnings that counts don't show, each one sentence without a full stop; mostly none.
+        """
         ...
 
     def rollback(self, instant: str) -> bool:
@@ -186,19 +190,6 @@ class TakesOff(Protocol):
 
     def take_off(self, instant: str, files: list[str]) -> None:
         """Delete files that complete an instant."""
-        ...
-
-
-@runtime_checkable
-class Remarks(Protocol):
-    """A table of which a commit may have something to say that its counts don't."""
-
-    def remarks(self, instant: str) -> list[str]:
-        """Warnings about an interval that this process has committed, each one sentence without a full stop.
-
-        Args:
-            instant: the interval; of one that another process has committed nothing is known.
-        """
         ...
 
 
@@ -271,7 +262,7 @@ class SharedTimeline(Protocol):
         committables: Iterable[Committable],
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]],
-    ) -> None:
+    ) -> list[str]:
         """As `Table.commit`; the same commit removes file groups, given by table partition."""
         ...
 

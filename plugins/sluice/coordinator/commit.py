@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sluice.connectors.sink import ForbidsCommits, Publishes, Remarks, Table, further_tables_of, shared_timeline_of
+from sluice.connectors.sink import ForbidsCommits, Publishes, Table, further_tables_of, shared_timeline_of
 from sluice.coordinator.checks import (
     audited,
     fitting,
@@ -71,13 +71,13 @@ class Committer:
             return self.outcome(transaction)
         require_ours(transaction)
         audited(transaction)
+        remarks: list[str] = []
         with session.table() as table:
             if table.state_of(transaction.id) == "completed":
                 log.info("the commit is on the timeline already; ACK-COMMIT is missing", instant=transaction.id)
             else:
-                self._carry_out_or_give_up(table, table_log, transaction)
+                remarks = self._carry_out_or_give_up(table, table_log, transaction)
             self.finish(table, table_log, transaction)
-            remarks = table.remarks(transaction.id) if isinstance(table, Remarks) else []
         require_ours(transaction)
         reach("coordinator.after_ack_commit")
         for remark in remarks:
@@ -103,15 +103,16 @@ class Committer:
         self.finish(table, table_log, unfinished)
         return True
 
-    def _carry_out_or_give_up(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
+    def _carry_out_or_give_up(self, table: Table, table_log: TableLog, transaction: Transaction) -> list[str]:
         try:
-            self._carry_out(table, table_log, transaction)
+            return self._carry_out(table, table_log, transaction)
         except IntervalError as error:
             if transaction.state is State.DECIDED:
                 self.give_up(table, table_log, transaction, str(error))
             raise
 
-    def _carry_out(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
+    def _carry_out(self, table: Table, table_log: TableLog, transaction: Transaction) -> list[str]:
+        """Take the lease and commit; returns the table's remarks on its commit."""
         if transaction.state is State.OPEN:
             self._session.read_as(transaction.start)
             refuse_other_records(self._session, transaction)
@@ -127,7 +128,7 @@ class Committer:
             if table.state_of(transaction.id) == "absent":
                 raise instant_gone(transaction)
             reach("coordinator.before_hudi_commit")
-            self._hudi_commit(table, transaction)
+            remarks = self._hudi_commit(table, transaction)
         except IntervalError:
             raise  # no process can commit it any more: the caller gives it up, for which it needs the lease
         except Exception:
@@ -139,6 +140,7 @@ class Committer:
         self.fence.repair(table, table_log)
         if transaction.state is not State.COMMITTED:
             require_ours(transaction)
+        return remarks
 
     # The lease -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +194,7 @@ class Committer:
         except SluiceError as error:  # the failure that led here is the one to tell
             log.warning("the lease was not released; it runs out by itself", reason=str(error))
 
-    def _hudi_commit(self, table: Table, transaction: Transaction) -> None:
+    def _hudi_commit(self, table: Table, transaction: Transaction) -> list[str]:
         reported, _ = audited(transaction)
         start = transaction.start
         if not self._leases.is_held_here(transaction.lease_offset):
@@ -203,7 +205,7 @@ class Committer:
             committed = self._session.committed(table, start.cluster_ids)
             moved = _moved_since(start, committed)
         if moved and table.state_of(transaction.id) == "completed":
-            return  # it is this commit that moved them: the lease's previous holder has completed it after all
+            return []  # it is this commit that moved them: the lease's previous holder has completed it after all
         if moved:
             raise IntervalError(
                 "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
@@ -241,9 +243,8 @@ class Committer:
             table = further_tables_of(self._session.sink).with_further_tables(table, start.tables)
         if start.replaces_files:
             replaced = start.replaced_file_groups
-            shared_timeline_of(table).commit_replacing(transaction.id, committables, extra, replaced)
-        else:
-            table.commit(transaction.id, committables, extra)
+            return shared_timeline_of(table).commit_replacing(transaction.id, committables, extra, replaced)
+        return table.commit(transaction.id, committables, extra)
 
     def _repaired(self, table: Table, committed: Committed) -> bool:
         """Whether the last commit was one that doesn't count; it is off the timeline now."""

@@ -362,7 +362,7 @@ def extra(number: int) -> dict[str, str]:
 
 def _commit(table: Any, instant: str, written: Sequence[Committable], said: dict[str, str]) -> None:
     """The coordinator's steps: it commits, and then publishes files that the commit alone doesn't show."""
-    table.commit(instant, written, said)
+    assert all(isinstance(remark, str) for remark in table.commit(instant, written, said))
     _publish(table, instant)
 
 

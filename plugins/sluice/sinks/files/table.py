@@ -140,7 +140,7 @@ class FilesTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         """Put the interval into the log. `publish` makes its files visible.
 
         Raises:
@@ -164,6 +164,7 @@ class FilesTable(TimedByMachine):
         except (FileNotFoundError, FileExistsError) as error:
             raise self._overtaken(instant) from error
         self._based_on = number
+        return []
 
     def publish(self, instant: str) -> None:
         """Make a committed interval's files visible. If a process dies over it, the next one continues.

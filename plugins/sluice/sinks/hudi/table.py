@@ -217,7 +217,7 @@ class HudiTable:
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         """Commit the write stats with the extra metadata: data and offsets become visible together or not at all.
 
         Hudi deletes the instant's files that have a marker but no stat, which failed attempts leave behind.
@@ -227,7 +227,7 @@ class HudiTable:
             committables: Hudi's write stats of all ranges.
             extra: offsets and Sluice's note.
         """
-        self._commit(instant, committables, extra, None)
+        return self._commit(instant, committables, extra, None)
 
     def commit_replacing(
         self,
@@ -235,9 +235,9 @@ class HudiTable:
         committables: Iterable[Committable],
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]],
-    ) -> None:
+    ) -> list[str]:
         """As `commit`; the same commit removes file groups, whose ids are given by table partition."""
-        self._commit(instant, committables, extra, replaced)
+        return self._commit(instant, committables, extra, replaced)
 
     def _commit(
         self,
@@ -245,7 +245,7 @@ class HudiTable:
         committables: Iterable[Committable],
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None,
-    ) -> None:
+    ) -> list[str]:
         kind = "HoodieWriteStat" if self._action == "commit" else "HoodieDeltaWriteStat"
         stat_class = self._jvm.jvm.java.lang.Class.forName(f"org.apache.hudi.common.model.{kind}")
         mapper = self._hudi.common.util.JsonUtils.getObjectMapper()
@@ -270,6 +270,7 @@ class HudiTable:
                     self.serve_metadata_table(client)  # a Java client never does this by itself
             finally:
                 client.close()
+        return []
 
     def rollback(self, instant: str) -> bool:
         """Roll a pending instant back with all its files; False if it is not, or no longer, pending.

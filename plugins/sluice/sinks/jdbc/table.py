@@ -251,7 +251,7 @@ class JdbcTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         """Merge the participants' staged rows and write the table's new position, in one transaction.
 
         Raises:
@@ -274,13 +274,14 @@ class JdbcTable(TimedByMachine):
         with self._database.transaction(COMMITTING):
             if not self._take_turn(instant):
                 log.info("another process has committed the interval already", instant=instant, table=self._key)
-                return
+                return []
             mirrors = self.writer.mirrors  # an empty snapshot counts, too
             absent = self._merge(instant, [one for one in staged if mirrors or one.rows or one.deletes])
             self._write_position(instant, staged, json.dumps(dict(extra)), absent)
             reach("jdbc.before_database_commit")
         reach("jdbc.after_database_commit")
         self._drop(self._database.staging_tables(self._target, self._key, instant))
+        return []
 
     def forbid_commit(self, instant: str) -> bool:
         """Delete a pending interval's row; see `sluice.connectors.sink.ForbidsCommits`."""

@@ -45,7 +45,6 @@ class KafkaTable(TimedByMachine):
         timeout: how long a transaction may take.
         writable: whether the table is open for writing.
         rests_on: a list with the instant of the commit whose checkpoint was read last; empty before the first read.
-        oldest: the earliest timestamps, in milliseconds by topic, of each interval that this process has committed.
     """
 
     def __init__(
@@ -60,12 +59,10 @@ class KafkaTable(TimedByMachine):
         *,
         writable: bool,
         rests_on: list[str | None] | None = None,
-        oldest: dict[str, dict[str, int]] | None = None,
     ) -> None:
         self.target, self.writer, self.clock_wait, self.writable = target, writer, clock_wait, writable
         self._log, self._storage, self._process, self._timeout = log, storage, process, timeout
         self._rests_on: list[str | None] = [] if rests_on is None else rests_on
-        self._oldest: dict[str, dict[str, int]] = {} if oldest is None else oldest
 
     @property
     def process(self) -> str:
@@ -84,7 +81,6 @@ class KafkaTable(TimedByMachine):
             self._timeout,
             writable=self.writable,
             rests_on=self._rests_on,
-            oldest=self._oldest,
         )
 
     # What is committed
@@ -145,8 +141,10 @@ class KafkaTable(TimedByMachine):
         instant: str,
         committables: Iterable[Committable],
         extra: Mapping[str, str],
-    ) -> None:
+    ) -> list[str]:
         """Send the participants' staged records, and the entry in the log, in one Kafka transaction.
+
+        Warns of records that are older than their topic keeps any.
 
         Raises:
             RetryableError: the interval is no longer pending, another process has taken over, or Kafka doesn't answer:
@@ -170,7 +168,7 @@ class KafkaTable(TimedByMachine):
                 story.info(
                     "another process has committed the interval already", instant=instant, table=self.writer.path
                 )
-                return
+                return []
             number = self._require_turn(instant)
             began = time.monotonic()
             try:
@@ -187,12 +185,15 @@ class KafkaTable(TimedByMachine):
                     transaction_timeout=str(self._timeout),
                 ) from error
         reach("sink.after_commit_transaction")
-        self._oldest[instant] = records.oldest
         self._storage().delete(staging_folder(instant))
+        return self._remarks(records.oldest)
 
-    def remarks(self, instant: str) -> list[str]:
-        """Say so where records are older than their topic keeps any; see `sluice.connectors.sink.Remarks`."""
-        oldest = self._oldest.get(instant, {})
+    def _remarks(self, oldest: Mapping[str, int]) -> list[str]:
+        """A sentence if records are older than their topic keeps any.
+
+        Args:
+            oldest: the earliest timestamps, in milliseconds by topic, of the interval.
+        """
         try:
             kept = self.target.offsets.kept_for(oldest) if oldest else {}
         except SluiceError as error:  # the interval is committed
