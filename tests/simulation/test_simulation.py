@@ -165,7 +165,7 @@ def test_a_commit_that_is_completed_after_all_is_not_given_up_by_who_took_its_le
 def _abort_beside_a_commit(history: History, commits_up_to: str, aborts_up_to: str) -> tuple[Started, Process, Process]:
     """A commit stands still beyond its lease, and an abort of its interval, too: what was begun, and both."""
     started, committer = _commit_up_to(history, commits_up_to)
-    history.world.clock += timedelta(seconds=700)
+    history.world.clock += timedelta(seconds=850)
     run = Run("orders", "commits", Request())
     aborting = history.world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
     _up_to(history, aborting, aborts_up_to)
@@ -315,8 +315,8 @@ def test_a_service_that_was_superseded_does_not_begin_the_plan_of_the_next(histo
     history._settle()
 
 
-_LISTS = {"hudi": 1, "jdbc": _OF_A_DATABASE, "kafka": _OF_A_TOPIC}
-"""Seeds whose tables can list what intervals have left, by their sinks."""
+_LISTS = {"hudi": 1, "files": 3, "jdbc": _OF_A_DATABASE, "kafka": 182}
+"""Seeds by their sinks; that of a topic has consumers that see at once what is decided, and never look twice."""
 
 
 @pytest.mark.parametrize("sink", _LISTS)

@@ -209,7 +209,7 @@ class SharedTimeline(Protocol):
         ...
 
     def pending_writes(self) -> list[str]:
-        """Instants of writes that are neither committed nor rolled back, oldest first, whoever began them."""
+        """Instants of writes that are neither committed nor rolled back, oldest first, of any writer."""
         ...
 
     def registered(self, completion: str) -> Registered:
