@@ -1,4 +1,8 @@
-"""Checks that docs/sinks.md says of each sink what its capabilities say; with `--draw` writes it there."""
+"""Checks that docs/sinks.md says of each sink what its capabilities say; with `--draw` writes it there.
+
+Also checks that a sink has the parts that its capabilities name, and no part that none of its pipelines has. They are
+declared twice because a pipeline file is read without the sink's code.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from pathlib import Path
 
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
+from sluice.connectors.registry import load
+from sluice.connectors.sink import KeepsQuarantine, TellsCatalogs
 from sluice.sinks.files.options import Files
 from sluice.sinks.hudi.options import Hudi
 from sluice.sinks.jdbc.options import Jdbc
@@ -49,12 +55,30 @@ ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {
     "`table_services`": lambda can: ", ".join(sorted(can.services)) or False,
     "`catalog_sync`": lambda can: can.catalogs,
 }
+PARTS: dict[type, Callable[[SinkCapabilities], bool]] = {
+    KeepsQuarantine: lambda can: can.quarantine,
+    TellsCatalogs: lambda can: can.catalogs,
+}
 SHOWN: dict[str, Callable[[SinkOptions], bool | str]] = {
     "the page shows the table's own commits": lambda section: bool(section.commit_log),
     "`sluice verify`": lambda section: (
         bool(section.table_rows) and ("each interval" if section.rows_are_told_apart else "the whole table")
     ),
 }
+
+
+def disagreeing() -> list[str]:
+    """A line for each part that a sink has, and no section of it names, or the other way round."""
+    declared: dict[str, list[SinkCapabilities]] = {}
+    for section in SINKS.values():
+        declared.setdefault(section.connector, []).append(section.capabilities)
+    return [
+        f"{connector}: {part.__name__} is {'there' if there else 'missing'}, and its capabilities say otherwise"
+        for connector, each in declared.items()
+        for part, named in PARTS.items()
+        for there in [issubclass(load(connector), part)]
+        if there != any(map(named, each))
+    ]
 
 
 def table() -> str:
@@ -77,6 +101,11 @@ def _word(answer: bool | str) -> str:
 
 def main() -> int:
     """Compare, or draw."""
+    wrong = disagreeing()
+    for line in wrong:
+        print(line)  # noqa: T201
+    if wrong:
+        return 1
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     page = f"{before}{BEGIN}\n{table()}\n{END}{after}"

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.sink import Pinned
 from sluice.records.plan import RecordPlan
 from sluice.testing import SinkConformance, UpsertConformance, Version
 from sluice_lines.options import JsonLines
@@ -26,11 +27,11 @@ class UpsertSink:
     @contextmanager
     def open(self):
         opened = JsonLinesTable(self._writer, timedelta(minutes=1))
-        opened.written_as = lambda _writer: opened
+        opened.written_as = lambda _writer, _further=(): opened
         yield opened
 
-    def pin(self, table, last, topics):
-        return RecordPlan(), table.writer
+    def pin(self, table, last, clusters):
+        return Pinned(RecordPlan(), table.writer)
 
 
 class TestUpserts(UpsertConformance):

@@ -183,7 +183,7 @@ def test_a_sink_that_breaks_a_rule_fails(tmp_path, broken, jvm):
         def open(self):
             writer = self._pipeline.writer()
             table = broken(writer, self._pipeline.control.clock_wait)
-            table.written_as = lambda _writer: table
+            table.written_as = lambda _writer, _further=(): table
             yield table
 
     class Tested(TestJsonLines):

@@ -18,6 +18,7 @@ from sluice.errors import IntervalError
 from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.sinks.jdbc.database import connected
 from sluice.sinks.jdbc.failures import RowsRefusedError
@@ -86,7 +87,7 @@ class Loader:
     @contextmanager
     def _table(self) -> Iterator[Any]:
         with self._sink.open() as table:
-            _, writer = self._sink.pin(table, None, ("t",))
+            writer = self._sink.pin(table, None, [ClusterTopics("kafka", ("t",))]).writer
             yield table.written_as(writer.mirroring(self.mirrors))
 
     def _stage(self, instant: str, part: int, records: Sequence[tuple[int, str | None, int]]) -> Committable:

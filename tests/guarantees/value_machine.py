@@ -28,6 +28,7 @@ from sluice.errors import SluiceError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.pipeline import Pipeline
 from sluice.protocol.committable import Committable
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.rows.records import PROBLEM, RecordChain, bad_record, parse_ddl
@@ -43,6 +44,7 @@ from ..spark import session
 
 INSTANT = "20261123101112131"
 REGISTRY = "http://registry"
+TOPICS = ClusterTopics("kafka", ("t",))
 
 
 class Machine:
@@ -96,7 +98,8 @@ class Machine:
             value["schema_file"] = str(file)
         pipeline = self._pipeline(value, files={"path": str(self._folder / "lake"), "schema": ddl or self._ddl})
         table = SimpleNamespace(writer=pipeline.writer(), columns=None, jvm=self._hudi)
-        plan, writer = RecordPinner(pipeline, ("t",), lambda _: None).pin(table, None)
+        pinned = RecordPinner(pipeline, [TOPICS], lambda _: None).pin(table, None)
+        plan, writer = pinned.records, pinned.writer
         if converter["id"] is not None:  # as if the registry had said it
             schemas = tuple(one.model_copy(update={"id": converter["id"]}) for one in plan.value.schemas)
             form = plan.value.model_copy(update={"schemas": schemas, "registry": REGISTRY})
@@ -157,8 +160,7 @@ class Machine:
         jvm = lean_jvm if kind == "hudi" else lambda: nullcontext(self._hudi)
         made = load(pipeline.sink.options.connector)(pipeline, jvm)
         with made.open() as opened:
-            _, writer = made.pin(opened, None, ("t",))
-            table = opened.written_as(writer)
+            table = opened.written_as(made.pin(opened, None, [TOPICS]).writer)
             self._load(table, kind, self._some(name), 1)
             return {
                 words: _refusal(self._load, table, kind, self._all.where(F.col("id") == ids[0]), 2)
@@ -171,7 +173,7 @@ class Machine:
         pipeline = self._pipeline(**{kind: {**section, "schema": self._ddl}})
         made = load(pipeline.sink.options.connector)(pipeline, lambda: nullcontext(self._hudi))
         with made.open() as opened:
-            made.pin(opened, None, ("t",))
+            made.pin(opened, None, [TOPICS])
 
     def _load(self, table: Any, kind: str, rows: DataFrame, number: int) -> None:
         instant = table.new_instant()

@@ -300,7 +300,7 @@ class SimTopics(KafkaTable):
         self.lease = lease
         self._of, self._world, self._machine = process, world, SimMachine(world, process)
 
-    def written_as(self, writer: TableSpec) -> SimTopics:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> SimTopics:
         other = SimTopics(self._world, self._of, writer, self.clock_wait, self.lease)
         other._log, other._rests_on = self._log, self._rests_on
         return other

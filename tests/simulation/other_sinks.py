@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from sluice.connectors.sink import Completion, Ended, InstantState
@@ -31,7 +31,7 @@ class SimFiles(SimTable):
         super().__init__(world, process, writer, clock_wait, lease)
         self._based_on: int | None = None
 
-    def written_as(self, writer: TableSpec) -> SimFiles:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> SimFiles:
         other = SimFiles(self._world, self._process, writer, self.clock_wait, self.lease)
         other._based_on = self._based_on
         return other
@@ -200,7 +200,7 @@ class SimDatabase(SimTable):
         super().__init__(world, process, writer, clock_wait, lease)
         self._rests_on: tuple[str | None] | None = None
 
-    def written_as(self, writer: TableSpec) -> SimDatabase:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> SimDatabase:
         other = SimDatabase(self._world, self._process, writer, self.clock_wait, self.lease)
         other._rests_on = self._rests_on
         return other

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from sluice.connectors.sink import Pinned
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.messages import TableSpec
+from sluice.protocol.mapping import ClusterTopics
 from sluice.records.plan import RecordPlan
 
 from .kafka_sink import SimTopics
@@ -46,5 +47,5 @@ class SimSink:
     def look(self) -> Iterator[SomeTable | None]:
         yield self._table
 
-    def pin(self, table: SomeTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
-        return RecordPlan(), table.writer
+    def pin(self, table: SomeTable, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
+        return Pinned(RecordPlan(), table.writer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,7 +36,7 @@ class SimTable:
     def process(self) -> str:
         return self._process.name
 
-    def written_as(self, writer: TableSpec) -> SimTable:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> SimTable:
         return type(self)(self._world, self._process, writer, self.clock_wait, self.lease)
 
     def state_of(self, instant: str) -> InstantState:

@@ -22,9 +22,10 @@ from sluice.connectors.capabilities import (
 )
 from sluice.connectors.data import SinkWriter, Written
 from sluice.connectors.options import SinkOptions, SourceOptions
-from sluice.connectors.sink import by_cluster_of, catalogs_of, quarantine_of, shared_timeline_of
+from sluice.connectors.sink import catalogs_of, of_one_registry, quarantine_of, shared_timeline_of
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.sink import HudiSink
 
@@ -179,13 +180,19 @@ def test_a_section_that_leaves_something_open_is_told_what(installed, tmp_path):
     [
         (quarantine_of, "has no quarantine.*sluice.connectors.sink.KeepsQuarantine"),
         (catalogs_of, "has no catalogs.*sluice.connectors.sink.TellsCatalogs"),
-        (by_cluster_of, "can't decode records by several schema registries.*sluice.connectors.sink.PinsByCluster"),
     ],
 )
 def test_a_sink_without_a_part_that_its_section_names_is_named(part_of, says):
     with pytest.raises(ActionRequiredError, match=f"OpensAlone {says}"):
         part_of(OpensAlone())
     assert part_of(HudiSink(Pipeline.model_validate(GOOD))) is not None
+
+
+def test_a_sink_that_decodes_by_one_registry_is_refused_where_clusters_have_their_own():
+    same = [ClusterTopics("east", ("a", "b")), ClusterTopics("west", ("b", "c"))]
+    assert of_one_registry(OpensAlone(), same) == ("a", "b", "c")
+    with pytest.raises(ActionRequiredError, match="OpensAlone can't decode records by several schema registries"):
+        of_one_registry(OpensAlone(), [*same, ClusterTopics("north", ("a",), registry="own")])
 
 
 def test_a_table_that_shares_no_timeline_is_named_where_its_section_says_that_it_has_services():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.pipeline import Kafka, Pipeline, Sink, Source
+from sluice.protocol.mapping import ClusterTopics
 from sluice.records.plain import plain_avro, plain_ddl, plain_struct
 from sluice.records.structs import field, struct
 from sluice.sinks.files.options import Files
@@ -72,7 +73,8 @@ def test_a_start_on_a_local_disk_starts_a_jvm_for_what_needs_one(tmp_path, schem
     with sink.open() as table:
         if asks:
             with pytest.raises(AskedForError):
-                sink.pin(table, None, ("t",))
+                sink.pin(table, None, [ClusterTopics("kafka", ("t",))])
         else:
-            plan, writer = sink.pin(table, None, ("t",))
-            assert (writer.schema_ddl, plan.value.struct["fields"][0]["type"]) == ("id BIGINT,day STRING", "long")
+            pinned = sink.pin(table, None, [ClusterTopics("kafka", ("t",))])
+            type_of_id = pinned.records.value.struct["fields"][0]["type"]
+            assert (pinned.writer.schema_ddl, type_of_id) == ("id BIGINT,day STRING", "long")

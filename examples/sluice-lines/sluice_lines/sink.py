@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from sluice import process
 from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Completion, Ended, InstantState, WrittenInterval
+from sluice.connectors.sink import Completion, Ended, InstantState, Pinned, WrittenInterval
 from sluice.errors import RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.protocol.commit_note import read_note
@@ -26,7 +26,6 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint, holds_checkpoint
-from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice_lines.source import local
@@ -77,24 +76,14 @@ class JsonLinesSink:
         there = (local(self._pipeline.table_id) / LOG).is_dir()
         yield JsonLinesTable(self._pipeline.writer(), self._pipeline.control.clock_wait) if there else None
 
-    def pin(
-        self, table: JsonLinesTable, last: RecordPlan | None, topics: tuple[str, ...]
-    ) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: JsonLinesTable, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
         """As the pipeline's converter, transforms and schema say; files of earlier intervals ask for no column.
 
         Types are Spark's, so a JVM has to be asked about them.
         """
         with self._jvm() as jvm:
-            pinner = RecordPinner(self._pipeline, topics, self._registries)
-            return pinner.pin(_Typed(table.writer, None, jvm), last)
-
-    def pin_by_cluster(
-        self, table: JsonLinesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
-    ) -> tuple[RecordPlan, TableSpec]:
-        """The same, where clusters of streams have separate schema registries."""
-        with self._jvm() as jvm:
-            pinner = RecordPinner(self._pipeline, (), self._registries, clusters)
-            return pinner.pin(_Typed(table.writer, None, jvm), last)
+            pinner = RecordPinner(self._pipeline, clusters, self._registries)
+            return pinner.pin(_Typed(table.writer, None, jvm), last.records if last else None)
 
 
 class JsonLinesTable(TimedByMachine):
@@ -113,8 +102,8 @@ class JsonLinesTable(TimedByMachine):
         """This process: commits are carried out in it."""
         return process.identity(os.getpid())
 
-    def written_as(self, writer: TableSpec) -> JsonLinesTable:
-        """The same folder."""
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> JsonLinesTable:
+        """The same folder. An interval has no further tables: the section names none."""
         return JsonLinesTable(writer, self.clock_wait)
 
     # The commits

@@ -148,8 +148,7 @@ def verify(
     require_comparable(pipeline)
     here = coordinator(file)
     clusters = (*settings(pipeline), connections(pipeline))
-    further = here.rows_of_further_tables()
-    same = (pipeline, here.position(), here.rows(), further, history(file), *clusters)
+    same = (pipeline, here.position(), here.rows(), history(file), *clusters)
     found = verify_tables(*same, master=master, named=partial(_named, file))
     names = ("instant", "in_topic", "in_table", "same")
     show(

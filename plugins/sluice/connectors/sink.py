@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from sluice.errors import ActionRequiredError
 from sluice.protocol.commit_note import CommitNote
 from sluice.protocol.committable import Committable
-from sluice.protocol.mapping import ClusterTopics
+from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.quarantine import Quarantined
@@ -60,6 +60,21 @@ class WrittenInterval:
     note: CommitNote
     file_groups: Mapping[str, tuple[str, ...]]
     checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """How an interval's records are read and its rows are written, as START-COMMIT pins it.
+
+    Attributes:
+        records: how records become rows of the table.
+        writer: how these are written.
+        further: the further tables that the sink loads beside it, in one commit (`SinkOptions.further_tables`).
+    """
+
+    records: RecordPlan
+    writer: TableSpec
+    further: tuple[FurtherTable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,8 +136,13 @@ class Table(Protocol):
         """Put the instant on the timeline: it is pending."""
         ...
 
-    def written_as(self, writer: TableSpec) -> Table:
-        """The same table, written with the settings that an interval pinned."""
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> Table:
+        """The same table, written with the settings that an interval pinned, with those of further tables.
+
+        Args:
+            writer: the table's.
+            further: those of the sink's further tables that the interval has written; none where it has none.
+        """
         ...
 
     def commit(
@@ -319,7 +339,6 @@ class Publishes(Protocol):
 
 
 T = TypeVar("T", bound=Table)
-T_contra = TypeVar("T_contra", bound=Table, contravariant=True)
 
 
 class Sink(Protocol[T]):
@@ -340,13 +359,14 @@ class Sink(Protocol[T]):
         """The table for reading only; None if it doesn't exist yet."""
         ...
 
-    def pin(self, table: T, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: T, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
         """How the next interval's records are read, and how its rows are written.
 
         Args:
             table: the table, whose last commit has its columns.
             last: what the table's last START-COMMIT pinned; None if no longer known.
-            topics: the topics to read.
+            clusters: the topics to read from each cluster. A sink that doesn't pin by
+                `sluice.schemas.pinner.RecordPinner` gets them by `of_one_registry`.
 
         Raises:
             ActionRequiredError: a schema can't be read, or the rows don't fit the table.
@@ -356,51 +376,6 @@ class Sink(Protocol[T]):
 
 
 # Optional parts of a sink
-
-
-@runtime_checkable
-class PinsByCluster(Protocol[T_contra]):
-    """A sink that pins schemas of several registries; any other sink is refused where clusters have their own."""
-
-    def pin_by_cluster(
-        self, table: T_contra, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
-    ) -> tuple[RecordPlan, TableSpec]:
-        """As `Sink.pin`, with each cluster's topics and registry; see `sluice.schemas.pinner`.
-
-        Args:
-            table: the table, whose last commit has its columns.
-            last: the settings pinned by the table's last START-COMMIT; None if no longer known.
-            clusters: the topics read from each cluster, and its registry.
-        """
-        ...
-
-
-@runtime_checkable
-class HasFurtherTables(Protocol[T]):
-    """A sink that loads several tables in one commit (`SinkOptions.further_tables`)."""
-
-    def pin_further_tables(
-        self, table: T, last: Mapping[str, RecordPlan], topics: tuple[str, ...]
-    ) -> tuple[FurtherTable, ...]:
-        """As `Sink.pin`, of each further table that has any of the topics.
-
-        Args:
-            table: the first table.
-            last: the settings of each pinned by the table's last START-COMMIT, by its path.
-            topics: the topics to read, of all tables.
-
-        Raises:
-            ActionRequiredError, RetryableError: as of `Sink.pin`.
-        """
-        ...
-
-    def with_further_tables(self, table: T, tables: Sequence[FurtherTable]) -> T:
-        """The table for the commit of an interval that has written further ones, with the schemas that it pinned.
-
-        Raises:
-            IntervalError: the pipeline has no such table any more.
-        """
-        ...
 
 
 @runtime_checkable
@@ -473,17 +448,6 @@ def quarantine_of(sink: Sink[T]) -> KeepsQuarantine[T]:
     return sink
 
 
-def further_tables_of(sink: Sink[T]) -> HasFurtherTables[T]:
-    """The sink, known to load several tables in one commit.
-
-    Raises:
-        ActionRequiredError: it doesn't.
-    """
-    if not isinstance(sink, HasFurtherTables):
-        raise _lacks(sink, HasFurtherTables, "further_tables")
-    return sink
-
-
 def catalogs_of(sink: Sink[Any]) -> TellsCatalogs:
     """The sink, if it registers tables in catalogs.
 
@@ -516,19 +480,19 @@ def _lacks(of: object, part: type, capability: str) -> ActionRequiredError:
     )
 
 
-def by_cluster_of(sink: Sink[T]) -> PinsByCluster[T]:
-    """The sink, known to pin the schemas of several registries.
+def of_one_registry(sink: Sink[Any], clusters: Sequence[ClusterTopics]) -> tuple[str, ...]:
+    """The topics of all clusters, for a sink that can't decode records by several schema registries.
 
     Raises:
-        ActionRequiredError: it can't.
+        ActionRequiredError: clusters have their own registries.
     """
-    if not isinstance(sink, PinsByCluster):
+    if any(one.registry for one in clusters):
         raise ActionRequiredError(
             f"The sink {_class_of(sink)} can't decode records by several schema registries.",
             next_step="take `registry` out of what the metadata service says, if all clusters have the pipeline's; or "
-            "give the sink's package what sluice.connectors.sink.PinsByCluster has.",
+            "have the sink's package pin records by sluice.schemas.pinner.RecordPinner.",
         )
-    return sink
+    return topics_of(clusters)
 
 
 def _class_of(sink: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sluice.connectors.sink import ForbidsCommits, Publishes, Table, further_tables_of, shared_timeline_of
+from sluice.connectors.sink import ForbidsCommits, Publishes, Table, shared_timeline_of
 from sluice.coordinator.checks import (
     audited,
     fitting,
@@ -23,7 +23,7 @@ from sluice.logs import log
 from sluice.protocol.commit_note import commit_note
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
 from sluice.protocol.identity import present_names
-from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, StartCommit
+from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, StartCommit, TableSpec
 from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
@@ -238,13 +238,29 @@ class Committer:
         )
         note = note.model_copy(update=self._signed_from(transaction, committed))
         extra = {**checkpoint.to_metadata(), **note.metadata()}
-        table = table.written_as(with_schema_of(start.writer, table.writer))
-        if start.tables:
-            table = further_tables_of(self._session.sink).with_further_tables(table, start.tables)
+        table = table.written_as(with_schema_of(start.writer, table.writer), self._further_tables(transaction))
         if start.replaces_files:
             replaced = start.replaced_file_groups
             return shared_timeline_of(table).commit_replacing(transaction.id, committables, extra, replaced)
         return table.commit(transaction.id, committables, extra)
+
+    def _further_tables(self, transaction: Transaction) -> list[TableSpec]:
+        """The further tables that an interval has written, with the schemas that it pinned.
+
+        Raises:
+            IntervalError: the pipeline doesn't name one of them.
+        """
+        own = {one.table_id: one for _, one in self._session.pipeline.further_tables}
+        written = {one.writer.path: one.writer for one in transaction.start.tables}
+        strange = sorted(written.keys() - own.keys())
+        if strange:
+            raise IntervalError(
+                f"The interval has written to a table that the pipeline doesn't name any more: {', '.join(strange)}.",
+                next_step="nothing was committed; the next interval reads the same offsets by the present file.",
+                table=self._session.table_id,
+                instant=transaction.id,
+            )
+        return [with_schema_of(writer, own[path].writer()) for path, writer in written.items()]
 
     def _repaired(self, table: Table, committed: Committed) -> bool:
         """Whether the last commit was one that doesn't count; it is off the timeline now."""

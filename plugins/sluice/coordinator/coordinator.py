@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import Pinned, Table
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.parts import Parts, parts_of
 from sluice.coordinator.planning import Position, Task
@@ -17,13 +17,11 @@ from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import Connections, KafkaSettings
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
-from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 
 P = ParamSpec("P")
@@ -135,8 +133,8 @@ class Coordinator:
         return followed, Position(committed.checkpoint, state, followed.known)
 
     @_with_file_keys
-    def rows(self) -> tuple[RecordPlan, TableSpec]:
-        """How the next interval's records would become rows, and of which columns.
+    def rows(self) -> Pinned:
+        """How the next interval's records would become rows, and of which columns, of each table.
 
         Raises:
             ActionRequiredError: there is no table yet, or records and table don't fit.
@@ -150,16 +148,6 @@ class Coordinator:
             if not self._session.sources.names:  # streams, whose clusters weren't asked for yet
                 self._session.present(table)
             return self._session.pin(table, None)
-
-    @_with_file_keys
-    def rows_of_further_tables(self) -> tuple[FurtherTable, ...]:
-        """The same of the tables that the pipeline loads beside its first one.
-
-        Raises:
-            ActionRequiredError, RetryableError: as `rows`.
-        """
-        with self._session.existing_table() as table:
-            return self._session.pin_further_tables(table, None) if table is not None else ()
 
     def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
         """What committed intervals say of the logs that they have read, by instant; unknown instants are left out.

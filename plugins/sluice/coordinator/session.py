@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sluice.connectors.sink import Table, by_cluster_of, further_tables_of
+from sluice.connectors.sink import Pinned, Table
 from sluice.coordinator.parts import Parts
 from sluice.coordinator.sources import Sources
 from sluice.coordinator.streams import Streams
@@ -20,7 +20,7 @@ from sluice.protocol.commit_note import CommitNote, read_note
 from sluice.protocol.identity import refuse_other_spelling, under_present_names
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
-from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, TableSpec
+from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
@@ -29,7 +29,6 @@ from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
 from sluice.protocol.streams import Followed, bounded
 from sluice.protocol.transaction import Transaction
-from sluice.records.plan import RecordPlan
 
 
 @dataclass(frozen=True)
@@ -194,13 +193,22 @@ class Session:
         self.followed, state = bounded(followed, state, checkpoint, now, in_order=self.pipeline.changes is not None)
         return state
 
-    def pin(self, table: Table, last: RecordPlan | None) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: Table, last: StartCommit | None) -> Pinned:
         """How the next interval's records become rows of the table; see `Sink.pin`.
+
+        Args:
+            table: the table.
+            last: the table's last START-COMMIT, None if no longer known.
 
         Raises:
             RetryableError: a registry doesn't answer.
             ActionRequiredError: a schema can't be read, or the rows don't fit the table.
         """
+        known = Pinned(last.records, last.writer, last.tables) if last is not None else None
+        return self.sink.pin(table, known, self._clusters())
+
+    def _clusters(self) -> list[ClusterTopics]:
+        """The topics to read from each cluster, with registries of clusters' own if records are decoded by any."""
         source, followed = self.pipeline.source.options, self.followed
         converters = [source.value] if source.key is None else [source.value, source.key]
         if followed is not None and any(converter.registry for converter in converters):
@@ -210,23 +218,8 @@ class Session:
                 if name in followed.clusters  # else it is drained
             ]
             if any(cluster.registry for cluster in clusters):
-                return by_cluster_of(self.sink).pin_by_cluster(table, last, clusters)
-        return self.sink.pin(table, last, self.topics)
-
-    def pin_further_tables(self, table: Table, last: StartCommit | None) -> tuple[FurtherTable, ...]:
-        """The same of each table that the pipeline loads beside its first one.
-
-        Args:
-            table: the first table.
-            last: the table's last START-COMMIT, None if no longer known.
-
-        Raises:
-            RetryableError, ActionRequiredError: as `pin`.
-        """
-        if not self.pipeline.sink.options.further_tables:
-            return ()
-        known = {one.writer.path: one.records for one in last.tables} if last is not None else {}
-        return further_tables_of(self.sink).pin_further_tables(table, known, self.topics)
+                return clusters
+        return [ClusterTopics(name, self.sources.topics_of(name)) for name in self.sources.names]
 
     def read_as(self, start: StartCommit) -> None:
         """Ask the clusters that an interval reads, as its START-COMMIT names them; START itself asks those of now."""

@@ -86,7 +86,6 @@ class Starter:
             task, state = self._planner.plan(request, committed, table)
             if table is not None:  # whether records and table still fit is part of what would happen
                 self._session.pin(table, None)
-                self._session.pin_further_tables(table, None)
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
@@ -300,10 +299,9 @@ class Starter:
         policy = policy_of(request.kind)
         log_ends = {b.topic_partition: b.end_of_records for b in state.partitions}
         last = table_log.newest_interval()
-        records, writer = self._session.pin(table, last.start.records if last is not None else None)
-        tables = self._session.pin_further_tables(table, last.start if last is not None else None)
-        records = records.reading(state.reading)
-        tables = tuple(one.model_copy(update={"records": one.records.reading(state.reading)}) for one in tables)
+        pinned = self._session.pin(table, last.start if last is not None else None)
+        records = pinned.records.reading(state.reading)
+        tables = tuple(one.model_copy(update={"records": one.records.reading(state.reading)}) for one in pinned.further)
         gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
         row_topics = self._row_topics(state)
         known_eras = committed.checkpoint.eras(state.topic_ids, gone)
@@ -349,14 +347,14 @@ class Starter:
             sink=self._session.pipeline.sink.name,
             isolation_level=self._session.pipeline.source.options.read_isolation,
             on_missing_range=self._session.pipeline.on_missing_range if policy.commits_in_part else "abort",
-            writer=writer,
+            writer=pinned.writer,
             records=records,
             placement=key_placement(self._session.pipeline, state, row_topics),
             emptied_at=committed.note.emptied_at,
             later=tuple(_named(r, row_topics) for r in later_offsets(plan, committed.checkpoint))
             if task.keep_newer and _forgets(records)
             else (),
-            quarantine=self._quarantine.prepare(table, writer),
+            quarantine=self._quarantine.prepare(table, pinned.writer),
             tables=tables,
         )
 

@@ -7,7 +7,7 @@ stream's, and that over the pipeline's. Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -147,6 +147,11 @@ class ClusterTopics:
     cluster: str
     topics: tuple[str, ...]
     registry: str | None = None
+
+
+def topics_of(clusters: Iterable[ClusterTopics]) -> tuple[str, ...]:
+    """The names of all topics, whichever clusters they are on."""
+    return tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sluice.connectors.registry import load
+from sluice.connectors.sink import Pinned
 from sluice.connectors.source import RowSchema
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.catalyst import shaped
@@ -15,7 +16,7 @@ from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.mapping import ClusterTopics
+from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import TableSpec
 from sluice.records.changes import NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
@@ -76,26 +77,19 @@ class RecordPinner:
 
     Args:
         pipeline: the records' pipeline.
-        topics: the topics that are read; none where `clusters` have them.
+        clusters: the topics read from each cluster.
         registries: the schema registries' settings, by their connections' ids.
-        clusters: the topics read from each cluster, where some have their own registries.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        topics: Sequence[str],
-        registries: Registries,
-        clusters: Sequence[ClusterTopics] = (),
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, clusters: Sequence[ClusterTopics], registries: Registries) -> None:
         self._pipeline = pipeline
-        self._topics = tuple(topics) or tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
+        self._topics = topics_of(clusters)
         self._registries = registries
         self._clusters = clusters
         self._table_id = pipeline.table_id
         self._source, self._sink = pipeline.source.place, pipeline.sink.place
 
-    def pin(self, table: PinnedTable, last: RecordPlan | None) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: PinnedTable, last: RecordPlan | None) -> Pinned:
         """How the next interval's records are read, and how its rows are written.
 
         To be asked after the log ends were read: a producer registers a schema before it sends a record with it, so the
@@ -130,7 +124,8 @@ class RecordPinner:
             self._require_own_columns(None, made)
             self._require_fit(rows.columns, made)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
-        return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
+        writer = table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
+        return Pinned(plan, writer)
 
     def _given(self, jvm: HudiJvm) -> Type | None:
         sink = self._pipeline.sink.options

@@ -29,6 +29,7 @@ from sluice.connectors.sink import (
 )
 from sluice.errors import SluiceError
 from sluice.protocol.committable import Committable
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.testing.deaths import FILE_CALLS, When, deaths, dying
 
@@ -305,8 +306,7 @@ class SinkConformance(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         sink = self.sink(folder)
         with sink.open() as table:
-            _, writer = sink.pin(table, None, ("topic",))
-            yield table.written_as(writer)
+            yield table.written_as(sink.pin(table, None, [ClusterTopics("cluster", ("topic",))]).writer)
 
     def _seen(self, folder: Path) -> list[int]:
         return sorted(self.rows(folder))

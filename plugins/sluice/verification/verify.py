@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sluice.connectors.sink import Pinned
 from sluice.coordinator import Position
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import Connections, KafkaSettings
@@ -23,10 +24,9 @@ from sluice.pipeline.model import Pipeline
 from sluice.protocol import coverage
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.identity import LogId, present_names
-from sluice.protocol.messages import FurtherTable, PlannedRange, TableSpec
+from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State
-from sluice.records.plan import RecordPlan
 
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "verify_table.py"
 WHOLE_TABLE = "all"
@@ -211,8 +211,7 @@ def require_comparable(pipeline: Pipeline) -> None:
 def verify_tables(
     pipeline: Pipeline,
     position: Position,
-    rows: tuple[RecordPlan, TableSpec],
-    further: Sequence[FurtherTable],
+    pinned: Pinned,
     history: TableHistory,
     source: KafkaSettings,
     control: KafkaSettings,
@@ -226,8 +225,7 @@ def verify_tables(
     Args:
         pipeline: the tables' pipeline.
         position: the present state of the tables and their clusters.
-        rows: how records become rows of the first one, and of which columns.
-        further: the same of the others, with their topics.
+        pinned: how records become rows of the tables, and of which columns.
         history: the transactions.
         source: the cluster that is read.
         control: the cluster that holds the control topic.
@@ -240,15 +238,15 @@ def verify_tables(
         RetryableError: as `verify_table`.
     """
     same = (history, source, control, connections)
-    taken = {topic for table in further for topic in table.topics}
-    first = verify_table(pipeline, position, rows, *same, master=master, takes=lambda topic: topic not in taken)
-    if not further:
+    taken = {topic for table in pinned.further for topic in table.topics}
+    first = verify_table(pipeline, position, pinned, *same, master=master, takes=lambda topic: topic not in taken)
+    if not pinned.further:
         _require_compared(first, pipeline, position, named)
         return first
-    each = {rows[1].name: first}
+    each = {pinned.writer.name: first}
     alone = {one.table_id: one for _, one in pipeline.further_tables}
-    for table in further:
-        of_table = (table.records, table.writer)
+    for table in pinned.further:
+        of_table = Pinned(table.records, table.writer)
         each[table.writer.name] = verify_table(
             alone[table.writer.path], position, of_table, *same, master=master, takes=table.topics.__contains__
         )
@@ -330,7 +328,7 @@ def _require_compared(
 def verify_table(
     pipeline: Pipeline,
     position: Position,
-    rows: tuple[RecordPlan, TableSpec],
+    pinned: Pinned,
     history: TableHistory,
     source: KafkaSettings,
     control: KafkaSettings,
@@ -344,7 +342,7 @@ def verify_table(
     Args:
         pipeline: the table's pipeline.
         position: the present state of the table and its clusters.
-        rows: how records become rows, and of which columns.
+        pinned: how records become rows, and of which columns.
         history: the table's transactions.
         source: the cluster that is read.
         control: the cluster that holds the control topic.
@@ -379,8 +377,8 @@ def verify_table(
         intervals = [one for one in (whole.of_topics(takes),) if one.ranges]
         if intervals and not is_there(intervals[0]):
             raise ActionRequiredError(
-                f"{_why_whole(rows[1])}, so it can be compared only while Kafka has every record that it was loaded "
-                "from, in topics and on clusters that are read.",
+                f"{_why_whole(pinned.writer)}, so it can be compared only while Kafka has every record that it was "
+                "loaded from, in topics and on clusters that are read.",
                 next_step="compare it with the system that produced the records.",
                 table=pipeline.table_id,
                 not_read=", ".join(sorted(position.checkpoint.clusters.keys() - ids.keys())) or None,
@@ -390,7 +388,7 @@ def verify_table(
     unknown = _offsets_left_out(position, intervals, takes)
     if not there:
         return Verification((), gone, offsets_left_out=unknown, taken_back=back)
-    task = _task(pipeline, rows, there, position)
+    task = _task(pipeline, pinned, there, position)
     of_streams = {address["connection"] for address in task["clusters"].values()}
     environment = driver_environment(source, control, master, map(connections, of_streams))
     found = _compare(pipeline, task, environment, master, gone)
@@ -427,9 +425,7 @@ def _covered(checkpoint: Checkpoint) -> tuple[OffsetRange, ...]:
     return tuple(OffsetRange(tp, *span) for tp in partitions for span in checkpoint.covered(tp))
 
 
-def _task(
-    pipeline: Pipeline, rows: tuple[RecordPlan, TableSpec], intervals: Sequence[Interval], position: Position
-) -> dict[str, Any]:
+def _task(pipeline: Pipeline, pinned: Pinned, intervals: Sequence[Interval], position: Position) -> dict[str, Any]:
     """The Spark job's arguments."""
     ids, streams = position.state.cluster_ids, position.streams
     one_place = streams is None
@@ -437,9 +433,9 @@ def _task(
     return {
         "source": pipeline.source.name,
         "sink": pipeline.sink.name,
-        "records": rows[0].model_dump(mode="json", exclude_none=True),
-        "writer": rows[1].model_dump(mode="json"),
-        "record_key": rows[1].record_key if rows[1].upserts else (),
+        "records": pinned.records.model_dump(mode="json", exclude_none=True),
+        "writer": pinned.writer.model_dump(mode="json"),
+        "record_key": pinned.writer.record_key if pinned.writer.upserts else (),
         "whole": not pipeline.sink.options.rows_are_told_apart,
         "keys_stay": pipeline.sink.capabilities.finds_keys_by_partition,
         "isolation_level": pipeline.source.options.read_isolation,

@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
+from sluice.connectors.sink import Pinned
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm, LateJvm, lean_jvm
 from sluice.jvm.kept import kept_jvm
@@ -22,7 +23,6 @@ from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import Quarantined, quarantine_path
-from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
@@ -45,7 +45,7 @@ _Storage = LocalStorage | HadoopStorage | S3Storage
 
 
 @dataclass
-class _Pinned:
+class _Known:
     """See `sluice.schemas.pinner.PinnedTable`."""
 
     writer: TableSpec
@@ -196,30 +196,22 @@ class FilesSink:
             finally:
                 self._running = before
 
-    def pin(self, table: FilesTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: FilesTable, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
 
         Raises:
             ActionRequiredError: as for `Sink.pin`; or the format can't hold a column, or a column that determines
                 folders has a wrong type.
         """
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries))
-
-    def pin_by_cluster(
-        self, table: FilesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
-    ) -> tuple[RecordPlan, TableSpec]:
-        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
-        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
-
-    def _pin(self, table: FilesTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
+        pinner = RecordPinner(self._pipeline, clusters, self._registries)
         with ExitStack() as stack:
             jvm = self._running or cast("HudiJvm", LateJvm(self._jvm, stack))
-            plan, writer = pinner.pin(_Pinned(table.writer, table.columns, jvm), last)
-            columns = struct_of_ddl(jvm, writer.schema_ddl)
+            known = _Known(table.writer, table.columns, jvm)
+            pinned = pinner.pin(known, last.records if last else None)
+            columns = struct_of_ddl(jvm, pinned.writer.schema_ddl)
             self._require_compatible(table, columns, jvm)
-        fields = columns["fields"]
-        self._require_types(writer, {str(f["name"]): f["type"] for f in fields})
-        return plan, self._divided(table, writer)
+        self._require_types(pinned.writer, {str(f["name"]): f["type"] for f in columns["fields"]})
+        return replace(pinned, writer=self._divided(table, pinned.writer))
 
     def _divided(self, table: FilesTable, writer: TableSpec) -> TableSpec:
         """The settings with the number of rows per file, which is the same for all attempts at an interval."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Self
 
@@ -76,7 +76,7 @@ class FilesTable(TimedByMachine):
         """See `Table`."""
         return self._process
 
-    def written_as(self, writer: TableSpec) -> Self:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> Self:  # noqa: ARG002 - it has none
         """See `Table`."""
         made = type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
         made._log = self._log

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from sluice.connectors.sink import Pinned
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
 from sluice.jvm.kept import kept_jvm
@@ -14,7 +15,6 @@ from sluice.private import PrivateSettings, hadoop_settings
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
-from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.hudi.catalog_sync import sync_catalogs
@@ -70,15 +70,9 @@ class HudiSink:
     def _opened(self, jvm: HudiJvm, writer: TableSpec) -> HudiTable:
         return open_table(jvm, writer, self._pipeline.control.clock_wait, self._pipeline.table_services)
 
-    def pin(self, table: HudiTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: HudiTable, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
         """How the next interval's records become rows; see `sluice.connectors.sink`."""
-        return RecordPinner(self._pipeline, topics, self._registries).pin(table, last)
-
-    def pin_by_cluster(
-        self, table: HudiTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
-    ) -> tuple[RecordPlan, TableSpec]:
-        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
-        return RecordPinner(self._pipeline, (), self._registries, clusters).pin(table, last)
+        return RecordPinner(self._pipeline, clusters, self._registries).pin(table, last.records if last else None)
 
     def pin_quarantine(self, table: HudiTable, writer: TableSpec) -> TableSpec:
         """The quarantine as START-COMMIT names it, given the table's settings; see `sluice.connectors.sink`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal
@@ -70,7 +70,7 @@ class HudiTable:
         """The JVM in which the table is open."""
         return self._jvm
 
-    def written_as(self, writer: TableSpec) -> HudiTable:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> HudiTable:  # noqa: ARG002 - it has none
         """The same table, written with the settings that an interval pinned."""
         return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait, self._services)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluice.connectors.connections import connection
+from sluice.connectors.sink import Pinned
 from sluice.databases.connection import address_of
 from sluice.databases.settings import require_known
 from sluice.errors import ActionRequiredError
@@ -15,10 +16,9 @@ from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.model import Pipeline
 from sluice.process import identity
-from sluice.protocol.mapping import ClusterTopics
+from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.quarantine import Quarantined
-from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
@@ -32,7 +32,7 @@ from sluice.sinks.jdbc.table import JdbcTable
 
 
 @dataclass
-class _Pinned:
+class _Known:
     """See `sluice.schemas.pinner.PinnedTable`. Columns are compared with the database's, not with earlier ones."""
 
     writer: TableSpec
@@ -100,7 +100,6 @@ class JdbcSink:
                     wait,
                     identity(jvm.pid),
                     writable=writable,
-                    further=[pipeline.writer() for _, pipeline in self._pipeline.further_tables],
                 )
             finally:
                 self._database = None
@@ -134,66 +133,52 @@ class JdbcSink:
             raise ValueError("bad records are looked at while the table is open")
         return self._database
 
-    def pin(self, table: JdbcTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: JdbcTable, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
 
-        If the table is open for writing, this creates the table and its columns, as far as the pipeline allows it.
+        If the table is open for writing, this creates the tables and their columns, as far as the pipeline allows it.
 
         Raises:
-            ActionRequiredError: as for `Sink.pin`; or the database's table can't hold the rows.
+            ActionRequiredError: as for `Sink.pin`; or the database's table can't hold the rows, or another pipeline
+                loads a further table.
         """
-        taken = {topic for of_table, _ in self._pipeline.further_tables for topic in of_table}
-        own = tuple(topic for topic in topics if topic not in taken)
-        if topics and not own:
+        topics, taken = topics_of(clusters), {topic for of, _ in self._pipeline.further_tables for topic in of}
+        if topics and taken.issuperset(topics):
             raise ActionRequiredError(
                 f"All topics that are read are those of {self._pipeline.sink.place}.tables: "
                 f"{self._options.table} is left with none.",
                 next_step=f"make one of the others {self._pipeline.sink.place}.table.",
                 table=self._pipeline.table_id,
             )
-        return self._pin(table, last, RecordPinner(self._pipeline, own, self._registries))
+        place = self._pipeline.sink.place
+        self._require_keys(self._options, place)
+        pinner = RecordPinner(self._pipeline, _of(clusters, lambda topic: topic not in taken), self._registries)
+        pinned = pinner.pin(_Known(table.writer, table.jvm), last.records if last else None)
+        fields = struct_of_ddl(table.jvm, pinned.writer.schema_ddl)["fields"]
+        table.fit(fields, place, create=self._options.auto_create, evolve=self._options.auto_evolve)
+        return replace(pinned, further=self._pin_further(table, last, clusters))
 
-    def pin_further_tables(
-        self, table: JdbcTable, last: Mapping[str, RecordPlan], topics: tuple[str, ...]
+    def _pin_further(
+        self, table: JdbcTable, last: Pinned | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[FurtherTable, ...]:
-        """How records become rows of the further tables; see `sluice.connectors.sink.HasFurtherTables`.
-
-        Raises:
-            ActionRequiredError: as for `pin`; or another pipeline loads one of these tables.
-        """
+        if not self._pipeline.further_tables:
+            return ()
         table.claim([pipeline.writer() for _, pipeline in self._pipeline.further_tables])
+        known = {one.writer.path: one.records for one in last.further} if last else {}
         pinned = []
         for number, (of_table, pipeline) in enumerate(self._pipeline.further_tables):
-            read = tuple(topic for topic in of_table if topic in topics)
+            read = tuple(topic for topic in of_table if topic in topics_of(clusters))
             if not read:  # no topic matches the table's pattern yet, so the schema of its records is unknown
                 continue
             place, options = f"{self._pipeline.sink.place}.tables.{number}", pipeline.sink.options
             assert isinstance(options, Jdbc)
             self._require_keys(options, place)
-            pinner = RecordPinner(pipeline, read, self._registries)
-            plan, writer = pinner.pin(_Pinned(pipeline.writer(), table.jvm), last.get(pipeline.table_id))
-            fields = struct_of_ddl(table.jvm, writer.schema_ddl)["fields"]
-            table.fit_further(writer, fields, place, create=options.auto_create, evolve=options.auto_evolve)
-            pinned.append(FurtherTable(topics=read, writer=writer, records=plan))
+            pinner = RecordPinner(pipeline, _of(clusters, read.__contains__), self._registries)
+            one = pinner.pin(_Known(pipeline.writer(), table.jvm), known.get(pipeline.table_id))
+            fields = struct_of_ddl(table.jvm, one.writer.schema_ddl)["fields"]
+            table.fit_further(one.writer, fields, place, create=options.auto_create, evolve=options.auto_evolve)
+            pinned.append(FurtherTable(topics=read, writer=one.writer, records=one.records))
         return tuple(pinned)
-
-    def with_further_tables(self, table: JdbcTable, tables: Sequence[FurtherTable]) -> JdbcTable:
-        """The table for the commit of an interval that wrote further tables; see `sluice.connectors.sink`."""
-        return table.with_further(tables)
-
-    def pin_by_cluster(
-        self, table: JdbcTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
-    ) -> tuple[RecordPlan, TableSpec]:
-        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
-        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
-
-    def _pin(self, table: JdbcTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
-        place = self._pipeline.sink.place
-        self._require_keys(self._options, place)
-        plan, writer = pinner.pin(_Pinned(table.writer, table.jvm), last)
-        fields = struct_of_ddl(table.jvm, writer.schema_ddl)["fields"]
-        table.fit(fields, place, create=self._options.auto_create, evolve=self._options.auto_evolve)
-        return plan, writer
 
     def _require_keys(self, options: Jdbc, place: str) -> None:
         source = self._pipeline.source
@@ -203,3 +188,8 @@ class JdbcSink:
                 next_step=f"say it in {source.place}.key, or take the key from the row: pk_mode record_value.",
                 table=options.table_id,
             )
+
+
+def _of(clusters: Sequence[ClusterTopics], takes: Callable[[str], bool]) -> list[ClusterTopics]:
+    """The clusters' topics, as far as they are one table's."""
+    return [replace(one, topics=tuple(filter(takes, one.topics))) for one in clusters]

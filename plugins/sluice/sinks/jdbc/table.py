@@ -19,8 +19,7 @@ from sluice.jvm.schema import struct_of_ddl
 from sluice.logs import log
 from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
-from sluice.protocol.confine import with_schema_of
-from sluice.protocol.messages import FurtherTable, TableSpec
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import read_checkpoint
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.database import Database
@@ -62,7 +61,6 @@ class JdbcTable(TimedByMachine):
         process: str,
         *,
         writable: bool,
-        further: Sequence[TableSpec] = (),
     ) -> None:
         self._database = database
         self.jvm = jvm
@@ -74,35 +72,17 @@ class JdbcTable(TimedByMachine):
         self._writable = writable
         self._positions, self._instants = self._target.own(POSITIONS), self._target.own(INSTANTS)
         self._rests_on: tuple[str | None] | None = None
-        self._further = tuple(further)
+        self._further: tuple[TableSpec, ...] = ()
 
     @property
     def process(self) -> str:
         """See `Table`. The JVM, to which the connection belongs, and with which it ends."""
         return self._process
 
-    def written_as(self, writer: TableSpec) -> JdbcTable:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> JdbcTable:
         """See `Table`. The same table, with the same connection."""
         other = copy(self)
-        other.writer = writer
-        return other
-
-    def with_further(self, tables: Sequence[FurtherTable]) -> JdbcTable:
-        """The same table, with the further tables that an interval wrote, and the schemas that it pinned.
-
-        Raises:
-            IntervalError: the pipeline has no such table any more.
-        """
-        own = {writer.path: writer for writer in self._further}
-        strange = [table.writer.path for table in tables if table.writer.path not in own]
-        if strange:
-            raise IntervalError(
-                f"The interval has written to a table that the pipeline doesn't name any more: {', '.join(strange)}.",
-                next_step="nothing was committed; the next interval reads the same offsets by the present file.",
-                table=self._key,
-            )
-        other = copy(self)
-        other._further = tuple(with_schema_of(table.writer, own[table.writer.path]) for table in tables)
+        other.writer, other._further = writer, tuple(further)
         return other
 
     # The tables themselves

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+from sluice.connectors.sink import Pinned
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm, LateJvm
 from sluice.jvm.kept import kept_jvm
@@ -16,10 +17,9 @@ from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.model import Pipeline
 from sluice.private import hadoop_settings
 from sluice.process import identity
-from sluice.protocol.mapping import ClusterTopics
+from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import Quarantined
-from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
@@ -28,7 +28,7 @@ from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.cluster import Target, target_settings
 from sluice.sinks.kafka.log import TableLog
 from sluice.sinks.kafka.options import Encoder, KafkaTopic
-from sluice.sinks.kafka.options.names import topics_of
+from sluice.sinks.kafka.options.names import topics_of as written_topics
 from sluice.sinks.kafka.options.pinned import PinnedTopic
 from sluice.sinks.kafka.options.takes import as_option
 from sluice.sinks.kafka.pinning import pinned_schema
@@ -39,7 +39,7 @@ from sluice.sinks.kafka.table import KafkaTable
 
 
 @dataclass
-class _Pinned:
+class _Known:
     """See `sluice.schemas.pinner.PinnedTable`. No column is required because earlier records have it."""
 
     writer: TableSpec
@@ -158,7 +158,7 @@ class KafkaSink:
     def _quarantine(self, writer: TableSpec) -> KafkaTopic:
         return quarantine_section(writer, self._pipeline.errors, self._options)
 
-    def pin(self, table: KafkaTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: KafkaTable, last: Pinned | None, clusters: Sequence[ClusterTopics]) -> Pinned:
         """How the next interval's records become records of the target; see `sluice.connectors.sink`.
 
         If the table is open for writing, this creates topics and registers schemas, as far as the pipeline allows it.
@@ -166,23 +166,13 @@ class KafkaSink:
         Raises:
             ActionRequiredError: as for `Sink.pin`; or target topics are missing, or a schema can't be registered.
         """
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries), topics)
-
-    def pin_by_cluster(
-        self, table: KafkaTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
-    ) -> tuple[RecordPlan, TableSpec]:
-        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
-        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters), topics)
-
-    def _pin(
-        self, table: KafkaTable, last: RecordPlan | None, pinner: RecordPinner, topics: tuple[str, ...]
-    ) -> tuple[RecordPlan, TableSpec]:
+        pinner = RecordPinner(self._pipeline, clusters, self._registries)
         jvm, options = self._while_open().jvm, self._options
-        plan, writer = pinner.pin(_Pinned(table.writer, jvm), last)
+        pinned = pinner.pin(_Known(table.writer, jvm), last.records if last else None)
+        writer = pinned.writer
         fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
         shape = self._shape(writer, fields)
-        targets = topics_of(options.topic, topics)
+        targets = written_topics(options.topic, topics_of(clusters))
         counts = bool(shape.key) and options.partitioner != "same"  # whether a key determines its partition
         known = table.written_to()
         by_key = targets if counts and options.tombstones else ()
@@ -204,7 +194,7 @@ class KafkaSink:
             if names:
                 struct = struct_of(fields, names)
                 more[f"{part}_schema"] = self._schema(part, encoder, struct, targets, jvm, write=table.writable) or None
-        return plan, PinnedTopic.of(writer).model_copy(update=more).pinned_in(writer)
+        return replace(pinned, writer=PinnedTopic.of(writer).model_copy(update=more).pinned_in(writer))
 
     def _schema(
         self, part: str, encoder: Encoder, struct: Type, targets: tuple[str, ...], jvm: HudiJvm, *, write: bool

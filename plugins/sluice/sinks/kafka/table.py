@@ -69,7 +69,7 @@ class KafkaTable(TimedByMachine):
         """See `Table`."""
         return self._process
 
-    def written_as(self, writer: TableSpec) -> KafkaTable:
+    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> KafkaTable:  # noqa: ARG002 - it has none
         """See `Table`."""
         return KafkaTable(
             self.target,
