@@ -46,7 +46,7 @@ from .harness.topics import topics_of
 from .test_quarantine_of_sinks import KILLS, SetAside, committed_by_another, killed, listed_explained_and_sent_again
 from .test_verify_of_sinks import numbers, told
 
-STEPS = tuple((S3Storage, name) for name in ("create", "copy", "_copy", "delete", "make_folder", "replace"))
+STEPS = tuple((S3Storage, name) for name in ("create", "copy", "_copy", "delete", "make_folder"))
 
 
 @pytest.fixture
@@ -79,8 +79,6 @@ def test_the_steps_of_a_commit(storage_of, s3, tmp_path):
         storage.copy([("x/none", "w/none", 3)], "mine")
     with pytest.raises(FileNotFoundError):
         storage.read("x/none")
-    storage.replace("log/1", b"void")
-    assert storage.read("log/1") == b"void"
     assert [storage.delete("x"), storage.delete("x"), storage.delete("log/1")] == [True, False, True]
     assert (storage.names("x"), storage.files("x"), storage.exists("x")) == ([], {}, False)
 
@@ -212,17 +210,18 @@ class _OnAnObjectStore:
             assert self._state(folder) == ([1, 3], 2)
             number += 1
 
-    def test_an_aborted_interval_that_is_in_the_log_is_taken_out_and_its_number_is_not_free(self, tmp_path):
+    def test_the_number_of_an_interval_whose_commit_is_forbidden_is_taken_for_good(self, tmp_path):
         self._load(tmp_path, 1, [1])
-        with self._table(tmp_path) as table:
-            instant = table.new_instant()
-            table.open(instant)
-            written = self.write(tmp_path, table, instant, "a", [2])
-            table.commit(instant, written, extra(2))
-        with self._table(tmp_path) as table:
-            table.take_off(instant, table.completions()[instant].files)
-            assert table.finish_rollbacks() == [instant]
-            assert (table.state_of(instant), list(table.completions())[-1] != instant) == ("absent", True)
+        with self._table(tmp_path) as frozen, self._table(tmp_path) as table:
+            instant = frozen.new_instant()
+            frozen.open(instant)
+            written = self.write(tmp_path, frozen, instant, "a", [2])
+            assert table.forbid_commit(instant)
+            assert instant in table.leftovers()
+            assert table.rollback(instant)
+            assert (table.state_of(instant), instant in table.leftovers()) == ("absent", False)
+            with pytest.raises(SluiceError, match="has changed the table's log meanwhile"):
+                frozen.commit(instant, written, extra(2))
         assert self._state(tmp_path) == ([1], 1)
         self._load(tmp_path, 2, [3])
         assert self._state(tmp_path) == ([1, 3], 2)

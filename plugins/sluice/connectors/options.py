@@ -202,7 +202,7 @@ class SinkOptions(Section):
 
     @property
     def further_tables(self) -> tuple[FurtherTableOptions, ...]:
-        """Tables that an interval loads beside this one, in one commit; see `sluice.connectors.sink.HasFurtherTables`.
+        """Tables that an interval loads beside this one, in one commit; see `sluice.connectors.sink.Pinned`.
 
         They are in the list `tables` of the section, in its order.
         """
