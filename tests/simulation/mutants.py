@@ -296,6 +296,9 @@ LOOKS_ONCE = _replaced(coordinator, "completed_by_previous_holder", lambda *_: F
 # Nor of this one, where the table is a database's, or a topic.
 LEAVES_THE_TURN = _replaced(SimDatabase, "forbid_commit", _leave_the_turn)
 LOOKS_AT_THE_TURN = _replaced(KafkaTable, "forbid_commit", _leave_the_turn)
+# Nor of these, where it is files: the commit has to get into the log between ABORT-COMMIT and the roll-back.
+SHOWS_AT_ONCE = _replaced(SimFiles, "commit", _commit_and_show)
+LEAVES_IN_THE_LOG = _replaced(SimFiles, "completions", lambda _self: {})
 _UNFENCED = _replaced(Fence, "repair", lambda *_: False)
 # The comparison stands behind the first rules, which are taken out together with it.
 MUTANTS: dict[str, Mutant] = {
@@ -416,7 +419,6 @@ MUTANTS: dict[str, Mutant] = {
     "workers: an interval is written of which it isn't known whether it counts": _replaced(
         claiming, "is_known_from", lambda *_: True
     ),
-    "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),
     "a database: versions are loaded out of their order": _replaced(planning.Planner, "_task_of", _any_order),
     "a database: an interval that was aborted before its roll-back is left": _replaced(

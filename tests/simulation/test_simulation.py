@@ -18,7 +18,15 @@ from .campaign import in_its_world, play
 from .history import History
 from .kafka import TOPIC
 from .lake import Instant
-from .mutants import LEAVES_THE_TURN, LOOKS_AT_THE_TURN, LOOKS_ONCE, MUTANTS, known_seeds
+from .mutants import (
+    LEAVES_IN_THE_LOG,
+    LEAVES_THE_TURN,
+    LOOKS_AT_THE_TURN,
+    LOOKS_ONCE,
+    MUTANTS,
+    SHOWS_AT_ONCE,
+    known_seeds,
+)
 from .world import Process, ViolationError, World
 
 HISTORIES = 600
@@ -224,6 +232,40 @@ def test_a_turn_that_is_not_taken_away_is_missed():
         _aborted_before_its_commit_completes()
 
 
+_OF_FILES = 3  # a seed whose table is a folder of files
+
+
+def _aborted_before_its_rename() -> History:
+    """A commit of files stands still while its interval is aborted, and gets into the log before the roll-back."""
+    history = History(_OF_FILES)
+    assert history.sink == "files"
+    history.operation, history.max_records, history.faulty, history.loss = "append", 40, False, "earliest"
+    world = history.world
+    world.produce(12, 6)
+    assert history._quiet_run().state == "committed"
+    started, committer, aborting = _abort_beside_a_commit(history, "completes", "begins to roll")
+    _to_its_end(history, committer)
+    assert isinstance(committer.error, IntervalError)
+    assert started.instant not in world.timeline
+    _to_its_end(history, aborting)
+    assert aborting.outcome.state == "aborted"
+    return history
+
+
+def test_files_whose_commit_came_after_the_abort_are_taken_off_and_never_shown():
+    _aborted_before_its_rename()._settle()
+
+
+def test_files_that_are_shown_before_the_control_topic_is_read_again_are_missed():
+    with SHOWS_AT_ONCE(), pytest.raises(ViolationError, match="which was aborted"):
+        _aborted_before_its_rename()
+
+
+def test_files_whose_late_commit_stays_in_the_log_are_missed():
+    with LEAVES_IN_THE_LOG(), pytest.raises(AssertionError):
+        _aborted_before_its_rename()
+
+
 @pytest.fixture
 def in_memory():
     """The product's own table of a topic, without what it asks of files and of the machine's clock."""
@@ -315,7 +357,7 @@ def test_a_service_that_was_superseded_does_not_begin_the_plan_of_the_next(histo
     history._settle()
 
 
-_LISTS = {"hudi": 1, "files": 3, "jdbc": _OF_A_DATABASE, "kafka": 182}
+_LISTS = {"hudi": 1, "files": _OF_FILES, "jdbc": _OF_A_DATABASE, "kafka": 182}
 """Seeds by their sinks; that of a topic has consumers that see at once what is decided, and never look twice."""
 
 
