@@ -22,12 +22,26 @@ from sluice.connectors.capabilities import (
 )
 from sluice.connectors.data import SinkWriter, Written
 from sluice.connectors.options import SinkOptions, SourceOptions
-from sluice.connectors.sink import catalogs_of, of_one_registry, quarantine_of, shared_timeline_of
+from sluice.connectors.sink import (
+    ForbidsCommits,
+    Publishes,
+    SharedTimeline,
+    TakesOff,
+    catalogs_of,
+    of_one_registry,
+    quarantine_of,
+    shared_timeline_of,
+)
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
+from sluice.sinks.files.objects import ObjectTable
+from sluice.sinks.files.renames import RenamedTable
 from sluice.sinks.hudi.sink import HudiSink
+from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.jdbc.table import JdbcTable
+from sluice.sinks.kafka.table import KafkaTable
 
 GOOD = {"name": "a", "source": {"kafka": {"topics": "t"}}, "sink": {"hudi": {"path": "/x", "schema": "id INT"}}}
 ALL = SourceCapabilities(True, True, True, True, True)
@@ -186,6 +200,22 @@ def test_a_sink_without_a_part_that_its_section_names_is_named(part_of, says):
     with pytest.raises(ActionRequiredError, match=f"OpensAlone {says}"):
         part_of(OpensAlone())
     assert part_of(HudiSink(Pipeline.model_validate(GOOD))) is not None
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        (HudiTable, {TakesOff, SharedTimeline}),
+        (RenamedTable, {TakesOff, Publishes}),
+        (ObjectTable, {ForbidsCommits, Publishes}),
+        (JdbcTable, {ForbidsCommits}),
+        (KafkaTable, {ForbidsCommits}),
+    ],
+)
+def test_a_table_has_no_part_that_its_storage_has_no_use_for(table, parts):
+    """The part that is there is the capability: one that is there by chance would be asked."""
+    every = (ForbidsCommits, TakesOff, SharedTimeline, Publishes)
+    assert {part for part in every if issubclass(table, part)} == parts
 
 
 def test_a_sink_that_decodes_by_one_registry_is_refused_where_clusters_have_their_own():
