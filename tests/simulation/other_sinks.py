@@ -263,6 +263,9 @@ class SimDatabase(SimTable):
         self._call(f"takes the turn of {instant} away", lambda: self._take_away(instant))
         return self.state_of(instant) != "completed"
 
+    def last_commits(self) -> list[str]:
+        return [instant for instant in self._world.timeline if self._state(instant) == "completed"]
+
     def _take_away(self, instant: str) -> bool:
         if self._state(instant) != "pending":
             return False

@@ -609,3 +609,39 @@ def test_what_is_read_of_streams_is_told_of_pipelines_that_follow_some(follows):
     else:
         with pytest.raises(ValueError, match="reads no streams"):
             asked(coordinator)
+
+
+class _RefusingTable:
+    """A table whose storage refuses late commits, with one commit that it should have refused."""
+
+    def __init__(self, of_start: int) -> None:
+        self._written = SimpleNamespace(note=SimpleNamespace(control_topic="control", control_offset=of_start))
+        self.writer = SimpleNamespace(path=TABLE)
+
+    def forbid_commit(self, instant: str) -> bool:
+        raise AssertionError("nothing is aborted here")
+
+    def last_commits(self) -> list[str]:
+        return [INSTANT]
+
+    def written_by(self, instant: str) -> Any:
+        return self._written
+
+
+@pytest.mark.parametrize(
+    ("messages", "of_start", "stops"),
+    [
+        ((start(INSTANT), abort(INSTANT)), 0, True),
+        ((start(INSTANT), abort(INSTANT)), 7, False),
+        ((start(INSTANT),), 0, False),
+        ((), 0, False),
+    ],
+    ids=["aborted", "another START", "open", "before the topic's first message"],
+)
+def test_an_aborted_interval_that_a_refusing_storage_has_committed_stops_the_run(messages, of_start, stops):
+    """The database, the topic or the object store refuses it: another program must have written to one of the two."""
+    log = TableLog(TABLE).extend(enumerate(messages))
+    session: Any = SimpleNamespace(control=SimpleNamespace(topic="control"), is_made_again=lambda note: False)
+    table: Any = _RefusingTable(of_start)
+    with pytest.raises(ActionRequiredError, match=INSTANT) if stops else nullcontext():
+        assert Fence(session).repair(table, log) is False

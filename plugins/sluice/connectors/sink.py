@@ -194,6 +194,16 @@ class ForbidsCommits(Protocol):
         """
         ...
 
+    def last_commits(self) -> Collection[str]:
+        """The instants of the last few committed intervals.
+
+        If one of them was aborted, another program has written to the storage or to the control topic, and START stops.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+        """
+        ...
+
 
 @runtime_checkable
 class TakesOff(Protocol):

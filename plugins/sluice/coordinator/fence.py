@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sluice.connectors.sink import Completion, SharedTimeline, Table, TakesOff
+from sluice.connectors.sink import Completion, ForbidsCommits, SharedTimeline, Table, TakesOff
 from sluice.coordinator.session import Session
+from sluice.errors import ActionRequiredError
 from sluice.logs import log
 from sluice.protocol.services import PLANNED
 from sluice.protocol.transaction import State, TableLog, Transaction
@@ -26,6 +27,10 @@ _NOT_BY_ITSELF = (State.ABORTED, State.SUPERSEDED)
 
 class _Fenced(Table, TakesOff, Protocol):
     """A table whose storage accepts late commits."""
+
+
+class _Refusing(Table, ForbidsCommits, Protocol):
+    """A table whose storage refuses late commits."""
 
 
 class _Shared(_Fenced, SharedTimeline, Protocol):
@@ -46,9 +51,12 @@ class Fence:
             table_log: what the topic tells. A commit from before it that has a sign of a roll-back is looked up.
 
         Raises:
-            RetryableError: Kafka or Hudi don't answer.
+            RetryableError: Kafka or the storage don't answer.
+            ActionRequiredError: an aborted interval is committed in a table whose storage should have refused that.
         """
-        if not isinstance(table, TakesOff):  # its storage refuses what comes too late
+        if isinstance(table, ForbidsCommits):
+            self._require_none_aborted(table, table_log)
+        if not isinstance(table, TakesOff):
             return False
         repaired = False
         shared = table if isinstance(table, SharedTimeline) else None
@@ -66,6 +74,21 @@ class Fence:
             elif transaction is None and shared and doubtful and completion.is_after(doubtful):
                 repaired |= _settle_service(shared, instant, completion)
         return repaired
+
+    def _require_none_aborted(self, table: _Refusing, table_log: TableLog) -> None:
+        for instant in table.last_commits():
+            transaction = table_log.get(instant)
+            if transaction is not None and transaction.state is State.ABORTED and self._is_of(table, transaction):
+                raise ActionRequiredError(
+                    "An interval is committed in the table that was aborted by the control topic. The storage refuses "
+                    "such commits, so another program has written to one of the two.",
+                    next_step="nothing was read. Find out which program writes to the sink's own log of intervals, or "
+                    "to the control topic.",
+                    table=table.writer.path,
+                    instant=instant,
+                    control_topic=self._session.control.topic,
+                    reason=transaction.reason,
+                )
 
     def _take_off(self, table: _Fenced, transaction: Transaction, completion: Completion) -> None:
         log.warning(

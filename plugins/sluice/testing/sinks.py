@@ -261,6 +261,7 @@ class SinkConformance(ABC):
                 frozen.commit(instant, written, extra(2))
         with self._table(tmp_path) as table:
             assert [table.state_of(one) == "completed" for one in (first, instant)] == [True, False]
+            assert {first, instant} & {*table.last_commits()} == {first}
             table.rollback(instant)
         assert self._state(tmp_path) == ([1], 1)
 

@@ -13,6 +13,7 @@ another entry that did, and the commit's condition fails. If it is put before, o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
@@ -26,6 +27,7 @@ from sluice.sinks.files.storage import Objects
 from sluice.sinks.files.table import FilesTable
 
 _PROBE: Final = f"{INNER}/conditional"
+_RECENT: Final = 3  # enough, since the next START already detects an aborted interval that is committed
 
 
 class ObjectTable(FilesTable):
@@ -61,6 +63,10 @@ class ObjectTable(FilesTable):
             self._storage.make_folder(f"{ABORTING}/{instant}")
             reach("sink.before_void")
         return not self._is_committed_or_void(instant)
+
+    def last_commits(self) -> list[str]:
+        """See `sluice.connectors.sink.ForbidsCommits`."""
+        return [record.instant for _, record in itertools.islice(self._log.newest_first(), _RECENT)]
 
     def rollback(self, instant: str) -> bool:
         """See `Table`. First makes a commit impossible, then deletes the interval's files, and last its markers."""

@@ -273,6 +273,14 @@ class JdbcTable(TimedByMachine):
         )
         return self.state_of(instant) != "completed"
 
+    def last_commits(self) -> list[str]:
+        """See `sluice.connectors.sink.ForbidsCommits`. All that the database remembers, at most 1,000."""
+        names = self._target.dialect.joined.format("instant")  # one value: each row is a call of the JVM
+        found = self._database.rows(
+            f"SELECT {names} FROM {self._instants} WHERE sink_table = ? AND state = 'completed'", self._key
+        )
+        return sorted((found[0][0] or "").split(",")) if found[0][0] else []
+
     def rollback(self, instant: str) -> bool:
         """See `Table`. First deletes the interval's row, so that it can't be committed, then its staging tables."""
         gone = self._run(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from sluice.connectors.clock import TimedByMachine, instant_now
 from sluice.connectors.sink import Ended, InstantState, WrittenInterval
@@ -30,6 +31,8 @@ from sluice.sinks.kafka.options.names import staging_folder
 from sluice.sinks.kafka.options.pinned import PinnedTopic
 from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.staged import Staged
+
+_RECENT: Final = 16  # enough: no aborted interval is among them, since the broker refuses such a commit
 
 
 class KafkaTable(TimedByMachine):
@@ -278,6 +281,10 @@ class KafkaTable(TimedByMachine):
             if self._log.is_open(instant) is not None:
                 sender.send([self._log.record_of_end(instant)])
         return True
+
+    def last_commits(self) -> list[str]:
+        """See `sluice.connectors.sink.ForbidsCommits`."""
+        return [one.instant for one in self._log.read().commits[:_RECENT]]
 
     def rollback(self, instant: str) -> bool:
         """See `Table`. First ends the interval in the log, so that it can't be committed, then deletes staged files."""
