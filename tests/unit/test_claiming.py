@@ -6,7 +6,7 @@ import pytest
 
 from sluice import __version__
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.participant.claiming import Claiming, End, RangeId, ServedTable, Terms
+from sluice.participant.claiming import _TO_END, Claiming, End, RangeId, ServedTable, Terms
 from sluice.participant.participant import NotHereError
 from sluice.protocol.claims import MOST_TAKERS, is_known_from, is_left_by_workers
 from sluice.protocol.messages import Claim, ControlMessage
@@ -337,3 +337,34 @@ def test_what_another_gave_back_it_claims_at_once_where_it_has_a_slot():
         desk = Desk(workers=("a", *order))
         desk.step(0, _start(), _others_claim(-1), _others_claim(1, released=True))
         assert [claim.worker for claim in desk.claims()] == ["b", "b", "a"]
+
+
+def test_a_range_that_takes_longer_than_its_timeout_is_cancelled_once():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.step(599.9)
+    assert desk.cancelled == []
+    desk.step(0.1)
+    assert [range_id.number for range_id in desk.cancelled] == [0]
+    desk.step(_TO_END - 0.1)
+    assert len(desk.cancelled) == 1
+    assert desk.claiming.why is None
+
+
+def test_a_worker_ends_whose_cancelled_range_goes_on_for_too_long():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.step(600)
+    desk.step(_TO_END)
+    assert (desk.claiming.why, desk.claiming.is_over) == (End.RANGE_HUNG, True)
+
+
+def test_a_range_that_waits_for_a_slot_is_not_late():
+    desk = Desk(slots=1, workers=("a",))
+    desk.step(0, _start(ranges=2))
+    (first,) = desk.begun
+    desk.step(590)
+    desk.claiming.ended(first, None)
+    desk.step(0, status(INSTANT, first.number))
+    desk.step(20)
+    assert (len(desk.begun), desk.cancelled) == (2, [])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from protocol_messages import INSTANT, TABLE, end, start, status
 
 from sluice.errors import ActionRequiredError
-from sluice.protocol.commit_note import NO_NOTE, CommitNote, RangeRead, read_note
+from sluice.protocol.commit_note import NO_NOTE, CommitNote, RangeRead, commit_note, read_note
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.settlement import REMEMBERED_INTERVALS, committed_statuses
+from sluice.protocol.transaction import TableLog
 
 WHOLE = CommitNote(
     instant="20260101000000000",
@@ -77,3 +80,30 @@ def test_one_that_can_t_be_read_is_an_error_that_says_where_and_shows_no_value(t
         read_note({TRANSACTION_KEY: text})
     assert why in caught.value.where["reason"]
     assert "hunter2" not in str(caught.value)
+
+
+def _made(*messages: object, earlier: tuple[int, ...] = ()) -> CommitNote:
+    """The note of an interval of two ranges, whose START-COMMIT is at offset 30."""
+    log = TableLog(TABLE).extend(enumerate([start(INSTANT, ranges=2, on_missing_range="commit"), *messages], 30))  # type: ignore[list-item]
+    transaction = log.transactions[INSTANT]
+    return commit_note(transaction, committed_statuses(transaction), earlier, {}, "control")
+
+
+def test_a_note_names_the_table_partitions_that_were_written_in_and_those_that_lost_attempts_had_opened():
+    """A late attempt may finish a file there long after: later intervals sweep these partitions."""
+    written = ({"numWrites": 6, "partitionPath": "day=1"}, {"numWrites": 4, "partitionPath": "day=2"})
+    decided = end(INSTANT, missing=(1,), table_partitions=("day=2", "day=3"))
+    note = _made(status(INSTANT, stats=written), decided, status(INSTANT, 1, stats=({"partitionPath": "day=4"},)))
+    assert note.table_partitions == ("day=1", "day=2", "day=3")
+
+
+def test_a_note_says_what_each_range_has_read_and_the_average_size_of_a_record():
+    note = _made(status(INSTANT, 1), status(INSTANT), end(INSTANT, reported=(0, 1)))
+    assert [(r.partition, r.start, r.end, r.records) for r in note.ranges] == [(0, 0, 10, 10), (1, 0, 10, 10)]
+    assert (note.records_read, note.average_record_bytes) == (20, 10.0)
+
+
+def test_a_note_remembers_the_last_intervals_its_own_the_last():
+    assert _made(status(INSTANT), earlier=(3, 7)).recent_control_offsets == (3, 7, 30)
+    many = _made(status(INSTANT), earlier=tuple(range(REMEMBERED_INTERVALS))).recent_control_offsets
+    assert (many[0], many[-1], len(many)) == (1, 30, REMEMBERED_INTERVALS)

@@ -306,6 +306,11 @@ def test_a_window_that_is_covered_is_empty():
     assert window(known(covered={0: ((0, 10),)}), state((0, 0, 10)), {0: (2, 8)}).is_empty
 
 
+def test_a_window_past_the_log_s_end_is_empty_and_no_part_of_it_is_covered():
+    made = window(known(covered={0: ((0, 5),)}), state((0, 0, 20)), {0: (30, 40)})
+    assert (made.ranges, made.covered) == ((), 0)
+
+
 def test_a_window_of_an_unknown_partition_is_refused():
     with pytest.raises(ActionRequiredError, match="don't have"):
         window(known(), state((0, 0, 10)), {7: (0, 5)})
