@@ -1,0 +1,206 @@
+"""Steps of table services that no Spark job carries out: the order of lease and work, waiting, and giving up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from protocol_messages import INSTANT, TABLE, abort, ack, end, start
+
+from sluice.control.service_lease import ServiceLease
+from sluice.coordinator import services
+from sluice.coordinator.services import Services
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError
+from sluice.pipeline.services import TableServices
+from sluice.protocol.transaction import State, TableLog
+
+SERVICE = start(INSTANT, ranges=0, service="cleaning")
+
+
+class _Control:
+    """A control topic in memory."""
+
+    def __init__(self, *messages: Any) -> None:
+        self.sent = [*messages]
+
+    def ensure(self) -> None:
+        pass
+
+    def send(self, message: Any) -> int:
+        self.sent.append(message)
+        return len(self.sent) - 1
+
+    def extend(self, log: TableLog) -> TableLog:
+        return log.extend(enumerate(self.sent[log.position :], log.position))
+
+    def table_log(self, table: str, first: int) -> TableLog:
+        return self.extend(TableLog(table))
+
+    def types(self) -> list[str]:
+        return [message.type for message in self.sent]
+
+
+def _lease(control: _Control) -> ServiceLease:
+    return ServiceLease.at(control, TABLE, 0)  # type: ignore[arg-type]
+
+
+def _client(did: list[Any]) -> Any:
+    def done(what: str, number: int | None = None) -> Any:
+        return lambda: did.append(what) or number
+
+    return SimpleNamespace(clean=done("cleans", 7), archive=done("archives", 3), serve_metadata_table=done("serves"))
+
+
+@pytest.mark.parametrize(
+    ("service", "does", "says"),
+    [
+        ("cleaning", "cleans", "7 files"),
+        ("archiving", "archives", "3 instants"),
+        ("metadata_table", "serves", "metadata table"),
+    ],
+)
+def test_a_service_works_only_between_its_decision_and_its_end_and_holds_its_lease_meanwhile(
+    service, does, says, monkeypatch
+):
+    control = _Control(SERVICE)
+    lease, did = _lease(control), []
+    monkeypatch.setattr(services, "shared_timeline_of", lambda _: SimpleNamespace(maintenance=lambda: client))
+
+    @contextmanager
+    def renewed(_lease: ServiceLease, holder: str, every: float, longest: timedelta) -> Iterator[None]:
+        did.append((holder, every, longest, control.types()[1:]))
+        yield
+        did.append(control.types()[1:])
+
+    monkeypatch.setattr(ServiceLease, "renewed", renewed)
+    client = _client(did)
+    held: Any = SimpleNamespace(
+        _leased=lambda *_: nullcontext((SimpleNamespace(process="me"), lease)),
+        _session=SimpleNamespace(
+            table_id=TABLE, pipeline=SimpleNamespace(control=SimpleNamespace(commit_timeout=timedelta(minutes=10)))
+        ),
+        _settings=TableServices(),
+        _work=Services._work,
+    )
+    outcome = Services.run(held, None, service)  # type: ignore[arg-type]
+    assert did == [("me", 150.0, TableServices().timeout, ["END-COMMIT"]), does, ["END-COMMIT"]]
+    assert control.types()[1:] == ["END-COMMIT", "ACK-COMMIT"]
+    assert (outcome.state, outcome.instant) == ("committed", INSTANT)
+    assert says in outcome.summary
+
+
+def test_a_service_that_another_process_has_ended_does_not_say_that_it_is_done(monkeypatch):
+    control = _Control(SERVICE)
+    lease = _lease(control)
+    monkeypatch.setattr(services, "shared_timeline_of", lambda _: SimpleNamespace(maintenance=lambda: client))
+
+    def aborted() -> int:
+        control.send(abort(INSTANT, lease_offset=lease.transaction.lease_offset))
+        return 1
+
+    client = SimpleNamespace(clean=aborted)
+    held: Any = SimpleNamespace(
+        _leased=lambda *_: nullcontext((SimpleNamespace(process="me"), lease)),
+        _session=SimpleNamespace(
+            table_id=TABLE, pipeline=SimpleNamespace(control=SimpleNamespace(commit_timeout=timedelta(hours=1)))
+        ),
+        _settings=TableServices(),
+        _work=Services._work,
+    )
+    with pytest.raises(IntervalError, match="lost its hold"):
+        Services.run(held, None, "cleaning")  # type: ignore[arg-type]
+
+
+def _services(begins: list[Any], *, control: _Control | None = None, waits: float = 0.0) -> Any:
+    """Services of a table that lets a service begin as told, while each wait takes so many seconds."""
+    clock = [1000.0]
+    waited: list[Any] = []
+
+    def wait_for(held: Any, until: float) -> None:
+        waited.append((held, until))
+        clock[0] += waits
+
+    capabilities = SimpleNamespace(services=frozenset({"cleaning"}))
+    session = SimpleNamespace(
+        pipeline=SimpleNamespace(sink=SimpleNamespace(capabilities=capabilities, place="a lake")),
+        table_id=TABLE,
+        control=control or _Control(),
+        table=lambda: nullcontext("table"),
+        machine=SimpleNamespace(steady=lambda: clock[0], now=lambda: SERVICE.time),
+    )
+    made: Any = Services.__new__(Services)
+    made._session = session
+    made._settings = TableServices()
+    made._turns = SimpleNamespace(wait_for=wait_for)
+    made._try_begin = lambda *_: begins.pop(0)
+    made.waited = waited
+    return made
+
+
+def test_a_service_waits_for_the_interval_that_holds_the_table_and_looks_again_where_it_moved():
+    control = _Control(SERVICE)
+    made = _services(["held", None, _lease(control)], waits=1.0)
+    with made._leased(None, "cleaning") as (table, lease):
+        assert (table, lease.transaction.state) == ("table", State.OPEN)
+    wait = TableServices().wait.total_seconds()
+    assert made.waited == [("held", 1000.0 + wait)]
+    assert control.types() == ["START-COMMIT"]  # it isn't given up by this
+
+
+def test_a_service_that_has_waited_for_long_enough_is_tried_again_by_its_scheduler():
+    wait = TableServices().wait.total_seconds()
+    made = _services(["held"] * 9, waits=wait / 2)
+    with pytest.raises(RetryableError, match="longer than a table service may wait"), made._leased(None, "cleaning"):
+        raise AssertionError("it has begun")
+    assert len(made.waited) == 2
+
+
+def test_a_service_that_tables_of_the_sink_do_not_have_is_refused_before_anything_is_sent():
+    control = _Control()
+    with (
+        pytest.raises(ActionRequiredError, match="have no compaction.*one of these: cleaning"),
+        _services([], control=control)._leased(None, "compaction"),
+    ):
+        raise AssertionError("it has begun")
+    assert control.sent == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_given_up"),
+    [([], True), ([end(INSTANT, reported=())], True), ([ack(INSTANT)], False), ([abort(INSTANT)], False)],
+    ids=["open", "decided", "done", "aborted"],
+)
+def test_a_service_that_fails_gives_the_table_up_unless_it_has_ended(messages, is_given_up):
+    control = _Control(SERVICE, *messages)
+    lease = _lease(control)
+    error = RetryableError("Hudi fails " + "x" * 9000, next_step="-")
+    with pytest.raises(RetryableError), _services([lease])._leased(None, "cleaning"):
+        raise error
+    given_up = control.sent[1 + len(messages) :]
+    assert [message.type for message in given_up] == (["ABORT-COMMIT"] if is_given_up else [])
+    assert all(message.reason == str(error)[:2000] for message in given_up)
+    if is_given_up:
+        assert lease.transaction.state is State.ABORTED
+
+
+@pytest.mark.parametrize(
+    ("messages", "state", "is_given_up"),
+    [
+        ([], State.OPEN, True),
+        ([end(INSTANT, reported=())], State.DECIDED, True),
+        ([end(INSTANT, reported=()), ack(INSTANT)], State.COMMITTED, False),
+        ([abort(INSTANT)], State.ABORTED, False),
+    ],
+)
+def test_what_a_job_has_left_open_is_given_up_and_what_it_has_ended_stays(messages, state, is_given_up):
+    control = _Control(SERVICE, *messages)
+    made = _services([], control=control)
+    assert made.state(0) is state
+    made.give_up(0, "its job has ended")
+    assert control.types()[1 + len(messages) :] == (["ABORT-COMMIT"] if is_given_up else [])
+    if is_given_up:
+        assert made.state(0) is State.ABORTED
