@@ -107,7 +107,7 @@ def test_the_ends_of_topics_are_asked_for_as_followers_read_them_and_only_where_
         return request(SimpleNamespace(list_offsets=list_offsets))
 
     following = _following("a", "bb")
-    following._clients = SimpleNamespace(ask=ask)  # type: ignore[assignment]
+    following._clients.ask = ask  # type: ignore[method-assign, assignment]
     assert following._offsets([], OffsetSpec.latest()) == {}
     assert asked == []
     assert following._offsets(["a", "bb"], OffsetSpec.latest()) == {"a": 1, "bb": 2}

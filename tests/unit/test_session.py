@@ -76,7 +76,7 @@ def test_clusters_with_a_registry_of_their_own_are_told_apart_and_drained_ones_l
 def test_the_last_interval_s_schemas_of_all_of_its_tables_are_what_the_next_one_adds_to():
     told: list[Any] = []
     last = start(INSTANT)
-    session: Any = SimpleNamespace(sink=SimpleNamespace(pin=lambda *given: told.append(given)), _clusters=lambda: [])
+    session: Any = SimpleNamespace(sink=SimpleNamespace(pin=lambda *given: told.append(given)), _clusters=list)
     Session.pin(session, "table", last)  # type: ignore[arg-type]
     ((table, known, _),) = told
     assert (table, known.records, known.writer, known.further) == ("table", last.records, last.writer, last.tables)

@@ -162,7 +162,7 @@ def test_a_service_that_has_waited_for_long_enough_is_tried_again_by_its_schedul
 def test_a_service_that_tables_of_the_sink_do_not_have_is_refused_before_anything_is_sent():
     control = _Control()
     with (
-        pytest.raises(ActionRequiredError, match="have no compaction.*one of these: cleaning"),
+        pytest.raises(ActionRequiredError, match=r"have no compaction.*one of these: cleaning"),
         _services([], control=control)._leased(None, "compaction"),
     ):
         raise AssertionError("it has begun")
