@@ -32,11 +32,12 @@ from sluice.coordinator.streams import Streams
 from sluice.coordinator.turns import Turns
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.kafka.sent_letters import Sent
-from sluice.protocol.commit_note import CommitNote
+from sluice.protocol.commit_note import NO_NOTE, CommitNote
 from sluice.protocol.identity import LogId
 from sluice.protocol.known_streams import KnownLog, KnownStreams
 from sluice.protocol.mapping import ClusterAddress, Move
 from sluice.protocol.moves import OffsetSync, refuse_unsettled_moves
+from sluice.protocol.notes_topics import NotesTopics
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint, TopicPartition
 from sluice.protocol.quarantine import why_not_again
 from sluice.protocol.redriven import Places
@@ -63,9 +64,10 @@ def _after_a_restore(*, upsert: bool, quarantined: int, read_up_to: int) -> tupl
             sink=SimpleNamespace(capabilities=SimpleNamespace(upsert=upsert)),
             control=SimpleNamespace(topic="control"),
         ),
-        sources=SimpleNamespace(sent_again=lambda topic, table: SENT_AGAIN),
+        sources=SimpleNamespace(sent_again=lambda topic, table: SENT_AGAIN, notes_there=lambda topics: {}),
+        notes_topics=lambda note: NotesTopics.known_by((), (), "control.redriven"),
     )
-    committed: Any = SimpleNamespace(checkpoint=checkpoint, control_offset=0)
+    committed: Any = SimpleNamespace(checkpoint=checkpoint, control_offset=0, note=NO_NOTE)
     task = Task(_plan(10, read_up_to))
     return Planner(session).after_taken_back(taken_back(log, []), Request(), committed, task, state)
 

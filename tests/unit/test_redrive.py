@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sluice.cli import set_aside
 from sluice.cli.redrive import Unsent
-from sluice.errors import ActionRequiredError
+from sluice.cli.set_aside import QuarantinedRecords
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.identity import LogId, LogIds
+from sluice.protocol.notes_topics import NotesTopic, NotesTopics
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint
 from sluice.protocol.redriven import Places
 
@@ -81,3 +86,29 @@ def test_what_was_sent_is_known_by_place_and_topic():
     unsent = Unsent.of(rows, places)
     assert unsent.by_partition == Counter({("t", 0): 1, ("t", 1): 1})
     assert unsent.topics == ["t"]
+
+
+def test_a_commit_that_names_another_topic_of_notes_stops_a_redrive(monkeypatch):
+    """One that only adds an id does not; a topic that was deleted since does."""
+    known = NotesTopics((NotesTopic(topic="a"),), "a")
+    pipeline: Any = SimpleNamespace(table_id="t")
+    nothing: Any = None
+    present: dict[str, str | None] = {"a": "1", "new": "9"}
+    redriven: Any = SimpleNamespace(there=lambda: present)
+    here = QuarantinedRecords(Path("f"), pipeline, nothing, nothing, known, {"kafka": redriven})
+    now = [NotesTopics((NotesTopic(topic="a", logs={"kafka": ("1",)}),), "a")]
+    monkeypatch.setattr(set_aside, "coordinator", lambda _file: SimpleNamespace(notes_topics=lambda: now[-1]))
+    here.require_same_topics("kafka", {"a": "1"})
+    for before in ({"a": "2"}, {"b": None}):
+        with pytest.raises(RetryableError, match="was deleted since"):
+            here.require_same_topics("kafka", before)
+    now.append(NotesTopics((*known.noted, NotesTopic(topic="b")), "b"))
+    with pytest.raises(RetryableError, match="in another topic") as caught:
+        here.require_same_topics("kafka", {"a": "1"})
+    assert caught.value.where == {"table": "t", "notes": "b"}
+
+
+def test_the_intervals_of_records_are_known_by_cluster():
+    rows = [("i1", ("t", 0, 7), HERE), ("i2", ("t", 1, 7), HERE), ("i2", ("u", 0, 1), HERE)]
+    logs = {"t": ("kafka", "t"), "u": ("west", "u")}
+    assert Unsent.of(rows, Places()).instants(logs) == {"kafka": {"i1", "i2"}, "west": {"i2"}}

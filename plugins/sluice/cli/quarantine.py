@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -41,6 +42,7 @@ def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> Non
     """List what was set aside, by interval and reason."""
     here = QuarantinedRecords.of(file)
     redriven, replayed = here.sent(), here.replayed()
+    lost = sorted({one.topic for of in here.lost(redriven.given_up).values() for one in of})
     groups: dict[tuple[str, ...], dict[str, Any]] = {}
     sent: Counter[tuple[str, ...]] = Counter()
     for of, paths in here.files.committed(instant).items():
@@ -55,11 +57,11 @@ def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> Non
     columns = [*map(Column, names), Column("records", right=True), Column("first")]
     total = sum(g["records"] for g in rows)
     show(
-        {"quarantine": here.files.path, "records": total, "groups": rows},
+        {"quarantine": here.files.path, "records": total, "groups": rows, "lost_notes": lost},
         "groups",
         [*columns, Column("redriven", right=True), Column("replayed_by")],
         as_json=json,
-        caption=f"{total:,} records in {here.files.path}.",
+        caption=f"{total:,} records in {here.files.path}.{_of_lost(lost)}",
     )
 
 
@@ -72,7 +74,9 @@ def explain(
     """Show one record in full, and how to recover it."""
     here = QuarantinedRecords.of(file)
     record = here.find(here.place(place))
-    sent = here.sent().has(place_of(record), record.log.topic)
+    again = here.sent()
+    sent = again.has(place_of(record), record.log.topic)
+    lost = {one.topic for of in here.lost(again.given_up).values() for one in of if one.concern(record.instant)}
     replayed = here.replayed().get(record.instant)
     facts = {
         "record": record.place,
@@ -86,6 +90,7 @@ def explain(
         "topic id": record.log.topic,
         "cluster id": record.log.cluster,
         "redriven": sent,
+        "lost notes": ", ".join(sorted(lost)) if lost and not sent else None,
         "replayed by": replayed,
         **{f"header {name}": _shown(value) for name, value in record.headers},
         "key": _shown(record.key),
@@ -121,15 +126,41 @@ def redrive(
     if not as_newest:
         _refuse_older_versions(here.pipeline)
     chosen = here.chosen(instant, {here.place(text) for text in offset})
-    by_partition, now = chosen.check()
+    by_partition, now, there = chosen.check()
     if not dry_run:
-        by_partition = chosen.send(now)
+        by_partition = chosen.send(now, there)
     rows = [{**tp._asdict(), "records": number} for tp, number in sorted(by_partition.items())]
     columns = [*map(Column, here.clusters.shown), Column("topic")]
     columns += [Column("partition", right=True), Column("records", right=True)]
     what = "Would send" if dry_run else "Sent"
     caption = f"{what} {by_partition.total():,} records again; those of before are not sent twice."
     show({"sent": rows, "dry_run": dry_run}, "sent", columns, as_json=json, caption=caption)
+
+
+@app.command()
+def give_up(
+    file: PipelineFile,
+    topic: Annotated[str, typer.Argument(help="The topic of the notes, as in the error.")],
+    reason: Annotated[str, typer.Option(help="Why they aren't needed; stays in the topic of new notes.")],
+    json: Json = False,
+) -> None:
+    """Continue without lost notes of records sent again; records that were noted there can be sent a second time."""
+    if not reason.strip():
+        raise ActionRequiredError("Notes are given up with a reason only.", next_step="add --reason 'why'.")
+    here = QuarantinedRecords.of(file)
+    require_kafka(here.pipeline)
+    rows = [
+        {"cluster": cluster, "topic": one.topic, "topic_id": one.log} for cluster, one in here.give_up(topic, reason)
+    ]
+    columns = [*map(Column, here.clusters.shown), Column("topic"), Column("topic_id")]
+    caption = f"Given up, as is noted in {here.topics.current}."
+    show({"given_up": rows}, "given_up", columns, as_json=json, caption=caption)
+
+
+def _of_lost(topics: Sequence[str]) -> str:
+    """A sentence on notes that can't be read any more."""
+    of = ", ".join(topics)
+    return f" The notes in {of} are lost: more may have been sent again than is said here." if topics else ""
 
 
 def _refuse_older_versions(pipeline: Pipeline) -> None:

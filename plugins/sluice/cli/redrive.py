@@ -56,6 +56,17 @@ class Unsent:
         """The topics that they are of."""
         return sorted({origin.topic for origin in self.numbers})
 
+    def instants(self, logs: Mapping[str, Log]) -> dict[str, set[str]]:
+        """By cluster the intervals that have set them aside.
+
+        Args:
+            logs: where the topics are now, by their names in rows.
+        """
+        found: dict[str, set[str]] = {}
+        for origin in self.numbers:
+            found.setdefault(logs[origin.topic][0], set()).add(origin.instant)
+        return found
+
     def require_read(self, logs: Mapping[str, Log | None], quarantine: str) -> dict[str, Log]:
         """The logs, all of which are still read: a record sent to another one is never loaded.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from sluice.cli.clusters import Clusters
 from sluice.cli.inspect import history
 from sluice.cli.places import coordinator
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.pipeline import Pipeline, load_pipeline
-from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol.identity import LogId, LogIds, under_present_names
+from sluice.protocol.notes_topics import GivenUp, LostNotes, NotesTopics, There, refuse_lost
 from sluice.protocol.offsets import OFFSET, TOPIC_PARTITION, Checkpoint, TopicPartition
 from sluice.protocol.redriven import Place, Places
 
@@ -36,6 +36,7 @@ class QuarantinedRecords:
     pipeline: Pipeline
     clusters: Clusters
     files: QuarantineReader
+    topics: NotesTopics
     redriven: Mapping[str, Redriven]
 
     @classmethod
@@ -54,19 +55,101 @@ class QuarantinedRecords:
         table = pipeline.table_id
         path = quarantine_path(table, pipeline.errors)
         files = quarantine_reader_of(pipeline.sink.place, pipeline.sink.options, path)
-        topic = f"{pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"  # of all tables: a record is sent once
+        topics = coordinator(file).notes_topics()  # the table's, whatever control topic the file names now
         clusters = Clusters.read_by(file, pipeline)
-        redriven = {name: Redriven(kafka, topic, table) for name, kafka in clusters.settings.items()}
-        return cls(file, pipeline, clusters, files, redriven)
+        redriven = {
+            name: Redriven(kafka, topics.current, table, topics.others) for name, kafka in clusters.settings.items()
+        }
+        return cls(file, pipeline, clusters, files, topics, redriven)
 
     def sent(self) -> Places:
         """The places of records that were sent again, by their topics' names in rows."""
         found = Places()
-        skipped = self.clusters.streams.skipped if self.clusters.streams is not None else {}
-        for cluster in self.redriven.keys() - skipped:
+        for cluster in self.read:
             places = self.redriven[cluster].places()
             found.add_all(places.renamed(partial(self.clusters.row_topic, cluster)))
         return found
+
+    @property
+    def read(self) -> list[str]:
+        """The clusters that answer."""
+        skipped = self.clusters.streams.skipped if self.clusters.streams is not None else {}
+        return sorted(self.redriven.keys() - skipped)
+
+    def there(self) -> dict[str, There]:
+        """By cluster, the topics of notes that are there now."""
+        return {name: self.redriven[name].there() for name in self.read}
+
+    def lost(self, given_up: Collection[GivenUp]) -> dict[str, tuple[LostNotes, ...]]:
+        """By cluster, the notes that can't be read any more, unless they were given up."""
+        return {name: self.topics.lost(name, there, given_up) for name, there in self.there().items()}
+
+    def require_notes(
+        self, cluster: str, there: There, instants: Collection[str], given_up: Collection[GivenUp]
+    ) -> None:
+        """Check that it is known which records of these intervals were sent to the cluster again.
+
+        Raises:
+            ActionRequiredError: it isn't.
+        """
+        refuse_lost(
+            self.topics.lost(cluster, there, given_up),
+            instants,
+            "nothing was sent. Bring the topic back, or name later intervals by --instant; or, if none of these "
+            f"records were sent again, give its notes up by `sluice quarantine give-up {self.file} TOPIC --reason "
+            "'why'`.",
+            cluster=cluster,
+            table=self.pipeline.table_id,
+        )
+
+    def require_same_topics(self, cluster: str, there: There) -> None:
+        """Check that no commit of the table names other topics of notes since this command looked, and none was lost.
+
+        Args:
+            cluster: the cluster that records are sent to.
+            there: the topics that were there when the command looked.
+
+        Raises:
+            RetryableError: one does, or was.
+        """
+        present = self.redriven[cluster].there()
+        gone = [topic for topic, log in there.items() if present.get(topic, ...) != log]
+        if gone:
+            raise RetryableError(
+                "A topic of notes of records that were sent again was deleted since this command began.",
+                next_step="run the command again: it says which notes are lost.",
+                table=self.pipeline.table_id,
+                cluster=cluster,
+                notes=", ".join(gone),
+            )
+        now = coordinator(self.file).notes_topics()
+        if (now.names, now.current) != (self.topics.names, self.topics.current):
+            raise RetryableError(
+                "The table's notes of records that were sent again are in another topic since this command began.",
+                next_step="run the command again: it sends the remaining ones.",
+                table=self.pipeline.table_id,
+                notes=now.current,
+            )
+
+    def give_up(self, topic: str, reason: str) -> list[tuple[str, LostNotes]]:
+        """Note that the lost notes of a topic are given up; returns them, each with its cluster.
+
+        Raises:
+            ActionRequiredError: none of that topic are lost.
+        """
+        lost = {name: [one for one in of if one.topic == topic] for name, of in self.lost(self.sent().given_up).items()}
+        if not any(lost.values()):
+            raise ActionRequiredError(
+                "No notes of that topic are lost.",
+                next_step="take the topic from the error's own words; notes that can be read are never given up.",
+                table=self.pipeline.table_id,
+                topic=topic,
+                topics=", ".join(self.topics.names),
+            )
+        for name, of in lost.items():
+            if of:
+                self.redriven[name].give_up([one.given_up for one in of], reason)
+        return [(name, one) for name, of in lost.items() for one in of]
 
     def place(self, text: str) -> Place:
         """A record's place as people write it."""
@@ -129,40 +212,45 @@ class Chosen:
     files: Mapping[str, Sequence[str]]
     places: frozenset[Place]
 
-    def check(self) -> tuple[Counter[TopicPartition], LogIds]:
-        """How many are unsent of each partition, and the ids of their clusters and topics.
+    def check(self) -> tuple[Counter[TopicPartition], LogIds, dict[str, There]]:
+        """How many are unsent of each partition, the ids of their clusters and topics, and the topics of notes.
 
         Raises:
             ActionRequiredError: one isn't there, or isn't of a log that is read now.
         """
         from sluice.cli.redrive import Unsent
 
-        unsent, quarantine = Unsent.of(self._rows(), self.here.sent()), self.here.files.path
+        there = self.here.there()  # before the notes are read: what is deleted meanwhile is noticed by `send`
+        sent, quarantine = self.here.sent(), self.here.files.path
+        unsent = Unsent.of(self._rows(), sent)
         logs = unsent.require_read({topic: self.here.clusters.log(topic) for topic in unsent.topics}, quarantine)
         now = self.here.clusters.log_ids(logs.values())
+        for cluster, instants in unsent.instants(logs).items():
+            self.here.require_notes(cluster, there[cluster], instants, sent.given_up)
         unsent.require_same_logs(logs, now, lambda instants: self.here.checkpoints(instants, now), quarantine)
         numbers = {TopicPartition(*logs[topic], p): number for (topic, p), number in unsent.by_partition.items()}
-        return Counter(numbers), now
+        return Counter(numbers), now, there
 
-    def send(self, now: LogIds) -> Counter[TopicPartition]:
+    def send(self, now: LogIds, there: Mapping[str, There]) -> Counter[TopicPartition]:
         """Send the records, each to its own cluster, except those already sent.
 
         Where nothing is to be sent, notes of earlier times are signed nevertheless.
 
         Args:
             now: the ids of their clusters and topics.
+            there: by cluster, the topics of notes that were there when they were checked.
 
         Returns:
             How many were sent to each partition.
         """
         sent: Counter[TopicPartition] = Counter()
-        streams = self.here.clusters.streams
-        read = self.here.redriven.keys() - (streams.skipped if streams is not None else {})
         clusters = {cluster for cluster, _ in now.topics}
-        clusters |= {name for name in read - clusters if self.here.redriven[name].are_to_be_signed()}
+        clusters |= {name for name in set(self.here.read) - clusters if self.here.redriven[name].are_to_be_signed()}
         for cluster in sorted(clusters):
             topic_ids = {topic: topic_id for (name, topic), topic_id in now.topics.items() if name == cluster}
-            here = self.here.redriven[cluster].send(self._records(cluster), topic_ids)
+            here = self.here.redriven[cluster].send(
+                self._records(cluster), topic_ids, partial(self.here.require_same_topics, cluster, there[cluster])
+            )
             sent.update({TopicPartition(cluster, *partition): number for partition, number in here.items()})
         return sent
 

@@ -81,6 +81,19 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsNotes(Protocol):
+    """A cluster in which topics keep the notes of records that were sent again."""
+
+    def notes_there(self, topics: Collection[str]) -> Mapping[str, str | None]:
+        """Those of the topics that are there and may be looked at, each with the id of its log, None without ids.
+
+        Raises:
+            RetryableError: the cluster can't be reached.
+        """
+        ...
+
+
 OffsetSyncs = Mapping[str, Mapping[int, Sequence[OffsetSync]]]
 """A mirror's offset syncs in their order, by topic of the cluster that it copies from, and by partition."""
 

@@ -17,6 +17,8 @@ from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import Connections, KafkaSettings
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.commit_note import read_note
+from sluice.protocol.notes_topics import NotesTopics
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
@@ -158,6 +160,16 @@ class Coordinator:
         with self._session.existing_table() as table:
             written = {instant: table.written_by(instant) for instant in instants} if table is not None else {}
         return {instant: interval.checkpoint for instant, interval in written.items() if interval is not None}
+
+    def notes_topics(self) -> NotesTopics:
+        """The topics with notes of the table's records that were sent again, as its last commit names them.
+
+        Raises:
+            RetryableError, ActionRequiredError: the table's storage doesn't answer, or the table can't be used.
+        """
+        with self._session.existing_table() as table:
+            metadata = table.last_checkpoint() if table is not None else None
+        return self._session.notes_topics(read_note(metadata or {}))
 
     @_with_file_keys
     def commit(self, control_offset: int, instant: str | None = None, digest: str | None = None) -> Outcome:

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sluice.connectors.sink import SharedTimeline, Table, TakesOver
+from sluice.connectors.sink import SharedTimeline, Table, TakesOver, WrittenInterval
 from sluice.coordinator.checks import require_whole, truncated_since_read
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.logs import log
-from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.commit_note import records_before
 from sluice.protocol.held_back import refuse_held_back
@@ -27,6 +26,7 @@ from sluice.protocol.identity import (
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
+from sluice.protocol.notes_topics import refuse_lost
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
 from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window, refuse_leaderless
 from sluice.protocol.policy import IntervalKind, policy_of
@@ -378,7 +378,7 @@ class Planner:
         if self._sink.upsert:
             return task
         require_whole(table, written.instant)
-        self._refuse_sent_again(ranges, instant, state)
+        self._refuse_sent_again(ranges, written, state, committed)
         return replace(task, replaced_file_groups=dict(written.file_groups))
 
     def _refuse_left_clusters(self, ranges: Sequence[OffsetRange], instant: str) -> None:
@@ -427,7 +427,8 @@ class Planner:
             return ()
         gone = TakenBack(intervals, committed.checkpoint, state, self._session.followed is None)
         if not self._sink.upsert and any(s.records_quarantined for t in intervals for s in t.statuses):
-            self._refuse_both(gone.sent_again(task.plan, self._places_sent_again()))
+            set_aside = [t.id for t in intervals if any(s.records_quarantined for s in t.statuses)]
+            self._refuse_both(gone.sent_again(task.plan, self._places_sent_again(committed, set_aside)))
         if policy.reads != "onward":
             return ()
         by_cluster = self._session.followed is not None
@@ -451,13 +452,33 @@ class Planner:
             first="{}[{}]@{}".format(*places[0]),
         )
 
-    def _places_sent_again(self) -> Places:
-        topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
-        return self._session.sources.sent_again(topic, self._table_id)
+    def _places_sent_again(self, committed: Committed, instants: Sequence[str]) -> Places:
+        """Those of all topics that the table's commits name.
 
-    def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
+        Raises:
+            ActionRequiredError: notes of these intervals, in which records were set aside, can't be read any more.
+        """
+        topics, sources = self._session.notes_topics(committed.note), self._session.sources
+        sent = Places()
+        for topic in topics.names:
+            sent.add_all(sources.sent_again(topic, self._table_id))
+        there = sources.notes_there(topics.names) if instants else {}
+        refuse_lost(
+            [one for cluster, names in there.items() for one in topics.lost(cluster, names, sent.given_up)],
+            instants,
+            "bring the topic back; or, if none of the interval's records were sent again, give its notes up by `sluice "
+            "quarantine give-up FILE TOPIC --reason 'why'`. Nothing was started.",
+            table=self._table_id,
+        )
+        return sent
+
+    def _refuse_sent_again(
+        self, ranges: Sequence[OffsetRange], written: WrittenInterval, state: ClusterState, committed: Committed
+    ) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
-        sent = self._places_sent_again().within(ranges, state.topic_ids)
+        instant = written.instant
+        set_aside = [instant] if written.note.records_quarantined else []
+        sent = self._places_sent_again(committed, set_aside).within(ranges, state.topic_ids)
         if sent:
             raise ActionRequiredError(
                 f"Records of this interval were set aside and sent again ({len(sent):,}): its replay would make them "

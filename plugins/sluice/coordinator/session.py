@@ -15,13 +15,14 @@ from sluice.coordinator.sources import Sources
 from sluice.coordinator.streams import Streams
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
-from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
+from sluice.pipeline.model import CONTROL_TOPIC_PREFIX, REDRIVEN_SUFFIX, SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.commit_note import CommitNote, read_note
 from sluice.protocol.identity import refuse_other_spelling, under_present_names
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.moves import settle_moves
+from sluice.protocol.notes_topics import NotesTopics
 from sluice.protocol.offsets import Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.signing import Signed
@@ -277,6 +278,20 @@ class Session:
         known = note.control_topic_id
         present = self.control.topic_id if known is not None else None
         return known is not None and present is not None and known != present
+
+    def notes_topics(self, note: CommitNote) -> NotesTopics:
+        """The topics with notes of the table's records that were sent again.
+
+        Args:
+            note: of the table's last commit. One of an earlier release names its control topic alone.
+        """
+        left: tuple[str, ...] = ()
+        elsewhere = self._elsewhere(note) if note.is_ours else None
+        if elsewhere is not None:
+            left = (f"{elsewhere}{REDRIVEN_SUFFIX}",)
+            if elsewhere.startswith(CONTROL_TOPIC_PREFIX):  # which a pipeline of another name has without naming it
+                left = (*left, f"{SHARED_CONTROL_TOPIC}{REDRIVEN_SUFFIX}")
+        return NotesTopics.known_by(note.notes_topics, left, self.pipeline.notes_topic)
 
     def _refuse_without_streams(self, known: KnownStreams | None) -> None:
         """Rows of an upsert are found by the names that their topics had among the streams' clusters."""

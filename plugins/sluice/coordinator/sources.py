@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sluice.connectors.source import Source
+from sluice.connectors.source import KeepsNotes, Source
 from sluice.errors import SluiceError
 from sluice.protocol.identity import Topic
 from sluice.protocol.offsets import Checkpoint, TopicPartition
@@ -123,6 +123,14 @@ class Sources:
         for answer in self._ask(self._of, lambda _name, source: source.sent_again(topic, table)):
             places.add_all(answer)
         return places
+
+    def notes_there(self, topics: Collection[str]) -> dict[str, Mapping[str, str | None]]:
+        """By cluster those of the topics with such notes that are there; see `KeepsNotes`."""
+
+        def ask(name: str, source: Source) -> tuple[str, Mapping[str, str | None]]:
+            return name, source.notes_there(topics) if isinstance(source, KeepsNotes) else {}
+
+        return dict(self._ask([name for name, of in self._of.items() if isinstance(of, KeepsNotes)], ask))
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> dict[str, SluiceError]:
         """Publish next offsets for lag monitors, on each cluster for its partitions.

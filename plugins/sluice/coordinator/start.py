@@ -310,8 +310,11 @@ class Starter:
             records = records.model_copy(update={"eras": eras})
             with_eras = [(one, one.records.model_copy(update={"eras": eras})) for one in tables]
             tables = tuple(one.model_copy(update={"records": plan_of}) for one, plan_of in with_eras)
+        instant, notes = table.new_instant(), self._session.notes_topics(committed.note)
+        tolerant = self._session.pipeline.errors.tolerance == "all"
+        there = self._session.sources.notes_there(notes.names) if tolerant else {}
         return StartCommit(
-            **self._session.envelope(table.new_instant(), epoch, run),
+            **self._session.envelope(instant, epoch, run),
             release=__version__,
             kind=request.kind,
             reason=request.reason,
@@ -356,6 +359,7 @@ class Starter:
             else (),
             quarantine=self._quarantine.prepare(table, pinned.writer),
             tables=tables,
+            notes_topics=notes.of_interval(instant, there),
         )
 
     def _row_topics(self, state: ClusterState) -> dict[Topic, str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -17,7 +17,7 @@ from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
-from sluice.kafka.topic_id import PresentTopicId, topic_id_of
+from sluice.kafka.topic_id import PresentTopicId, topic_id, topic_id_of
 from sluice.kafka.topics import message_limit
 
 TIMEOUT = 60.0
@@ -31,6 +31,7 @@ _RAISED = (KafkaException, SystemError)
 # A fatal error, such as that the producer is fenced, is raised where callbacks are served; the next callback is called
 # with that exception under way, and Python makes a SystemError of it, whose cause it is, or which has lost it.
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+_NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -341,6 +342,25 @@ def topic_exists(settings: KafkaSettings, topic: str) -> bool:
     admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
     with kafka_errors("looking for the topic", topic=topic, connection=settings.name):
         return topic in admin.list_topics(timeout=TIMEOUT).topics
+
+
+def topics_there(
+    settings: KafkaSettings, topics: Collection[str], admin: AdminClient | None = None
+) -> dict[str, str | None]:
+    """Those of the topics that are there and may be looked at, each with its id, None from a broker without ids.
+
+    Raises:
+        RetryableError, ActionRequiredError: Kafka doesn't say.
+    """
+    admin = admin or AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+    found: dict[str, str | None] = {}
+    for topic, answer in admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT).items():
+        try:
+            found[topic] = topic_id(answer.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_THERE:
+                raise classify(error.args[0], "looking for the topic", topic=topic, connection=settings.name) from error
+    return found
 
 
 def present_topic_id(settings: KafkaSettings, topic: str) -> PresentTopicId:

@@ -36,6 +36,8 @@ from sluice.sections import (
 _SECTION = re.compile(r"the (source|sink)'s `")
 SERVICES_SUFFIX = ".table_services"
 """The suffix of the id of a pipeline's second DAG, of its table services."""
+REDRIVEN_SUFFIX = ".redriven"
+"""The suffix of the topic with notes of records that were sent again, after a control topic's name."""
 SHARED_CONTROL_TOPIC = "hudi-control-topic"
 """The control topic of every pipeline that named none, before each had its own."""
 CONTROL_TOPIC_PREFIX = "sluice-control-"
@@ -271,6 +273,11 @@ class Pipeline(Section):
     def control_topic(self) -> str:
         """The control topic's name."""
         return self.control.topic or default_control_topic(self.name)
+
+    @property
+    def notes_topic(self) -> str:
+        """The topic with notes of records that were sent again; tables that share one send each record once."""
+        return f"{self.control.topic or SHARED_CONTROL_TOPIC}{REDRIVEN_SUFFIX}"
 
     def on_control_topic(self, topic: str | None) -> Pipeline:
         """The same pipeline on the control topic of one of its transactions.

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from sluice.errors import ActionRequiredError
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.notes_topics import NotesTopic
 from sluice.protocol.offsets import TRANSACTION_KEY, TopicPartition
 from sluice.protocol.placement import PlacementNote, placement_note
 from sluice.protocol.plan import IntervalPlan
@@ -76,6 +77,8 @@ class CommitNote(Untrusted):
         tables: rows by table, where the interval has written several.
         file_groups: by topic and partition.
         table_partitions: in which the interval's attempts have written, 500 at most.
+        notes_topics: the topics with notes of records that were sent again, oldest first; empty in notes of a release
+            that didn't name them.
     """
 
     instant: str | None = None
@@ -111,6 +114,7 @@ class CommitNote(Untrusted):
     ranges: tuple[RangeRead, ...] = ()
     file_groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     table_partitions: tuple[str, ...] = ()
+    notes_topics: tuple[NotesTopic, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -209,6 +213,7 @@ def commit_note(
         ),
         file_groups={f"{p.topic}[{p.partition}]": tuple(p.file_groups) for p in partitions},
         table_partitions=tuple(sorted(written_in)[:_PARTITIONS_NAMED]),
+        notes_topics=start.notes_topics,
     )
 
 

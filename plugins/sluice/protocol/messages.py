@@ -17,6 +17,7 @@ from sluice.protocol.committable import TravellingCommittable
 from sluice.protocol.identity import LogIds
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import OffsetLoss
+from sluice.protocol.notes_topics import NotesTopic
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import KeyPlacement, PlacedKeys
 from sluice.protocol.plan import IntervalPlan
@@ -275,6 +276,7 @@ class StartCommit(_Message):
         streams: the mapping by which it was planned; None where the pipeline names its topics itself.
         release: of the coordinator that planned it; a worker of another one leaves it alone.
         tables: further tables that it writes; `writer` and `records` are the first one's.
+        notes_topics: the topics with notes of records of the table that were sent again, for the commit to name.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -309,6 +311,7 @@ class StartCommit(_Message):
     remarks: tuple[str, ...] = ()
     streams: KnownStreams | None = None
     tables: tuple[FurtherTable, ...] = ()
+    notes_topics: tuple[NotesTopic, ...] = ()
     release: str | None = None
 
     @property

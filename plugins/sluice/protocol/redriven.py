@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sluice.protocol.identity import Topic
+from sluice.protocol.notes_topics import GivenUp
 from sluice.protocol.offsets import OffsetRange
 from sluice.protocol.topic_id import known_topic_id
 
@@ -17,10 +18,14 @@ class Places:
     """The places of records that were sent again, each with the id of its topic.
 
     A recreated topic has other records at the same places.
+
+    Attributes:
+        given_up: lost notes that a person has given up.
     """
 
     def __init__(self) -> None:
         self._topic_ids: dict[Place, set[str | None]] = {}
+        self.given_up: set[GivenUp] = set()
 
     def add(self, place: Place, topic_id: str | None) -> None:
         """Add a record; `topic_id` is None if unknown."""
@@ -30,11 +35,13 @@ class Places:
         """Add another cluster's."""
         for place, ids in others._topic_ids.items():
             self._topic_ids.setdefault(place, set()).update(ids)
+        self.given_up |= others.given_up
 
     def renamed(self, name: Callable[[str], str]) -> Places:
         """The same, with each topic under another name."""
         found = Places()
         found._topic_ids = {(name(topic), number, at): ids for (topic, number, at), ids in self._topic_ids.items()}
+        found.given_up = self.given_up
         return found
 
     def has(self, place: Place, topic_id: str | None) -> bool:

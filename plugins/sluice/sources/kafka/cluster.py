@@ -17,6 +17,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
 from sluice.kafka.topic_id import topic_id
+from sluice.kafka.transactional import topics_there
 from sluice.protocol.identity import LogIds
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
@@ -261,6 +262,10 @@ class KafkaCluster:
     def sent_again(self, topic: str, table: str) -> Places:
         """The positions of records that were set aside and sent again; see `sluice.connectors.source`."""
         return Redriven(self.settings, topic, table).places()
+
+    def notes_there(self, topics: Collection[str]) -> dict[str, str | None]:
+        """The topics with such notes that are there; see `sluice.connectors.source.KeepsNotes`."""
+        return topics_there(self.settings, topics, self._admin)
 
     def offset_syncs(self, topic: str) -> OffsetSyncs:
         """MirrorMaker's offset syncs; see `sluice.connectors.source.MirrorReader`."""

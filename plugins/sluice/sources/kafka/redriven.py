@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field
@@ -28,14 +28,17 @@ from sluice.kafka.transactional import (
     present_topic_id,
     read_all,
     topic_exists,
+    topics_there,
 )
 from sluice.logs import log
 from sluice.protocol.notes import SignedNotes, note_of
+from sluice.protocol.notes_topics import GivenUp
 from sluice.protocol.quarantine import Quarantined
 from sluice.protocol.redriven import Partition, Place, Places
 from sluice.protocol.signing import HEADER as SIGNATURE
 
 HEADER = "sluice.redriven"
+_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
 class _Note(BaseModel):
@@ -43,6 +46,7 @@ class _Note(BaseModel):
 
     places: tuple[tuple[str, int, int], ...] = ()
     topic_ids: dict[str, str | None] = Field(default_factory=dict)
+    given_up: tuple[GivenUp, ...] = ()
 
 
 class Redriven:
@@ -52,15 +56,16 @@ class Redriven:
 
     Args:
         settings: the cluster of the records.
-        topic: the topic of the notes; created on first use, and kept for ever.
+        topic: the topic of new notes; created on first use, and kept for ever.
         table: the path of the table whose quarantine is looked at.
+        others: further topics with notes of the table's records, of other control topics that it has had.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: str, table: str) -> None:
+    def __init__(self, settings: KafkaSettings, topic: str, table: str, others: Sequence[str] = ()) -> None:
         self._settings = settings
         self._topic = topic
         self._table = table
-        self._identity = identity_of("redrive", topic, topic)
+        self._others = tuple(others)
 
     def places(self) -> Places:
         """The places of the records that were sent again.
@@ -68,9 +73,19 @@ class Redriven:
         Raises:
             RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
         """
-        if not topic_exists(self._settings, self._topic):
-            return Places()
-        return _Reading(self._settings, self._topic).read()
+        found = Places()
+        for topic in (*self._others, self._topic):
+            if topic_exists(self._settings, topic):
+                found.add_all(_Reading(self._settings, topic).read())
+        return found
+
+    def there(self) -> dict[str, str | None]:
+        """Those of the topics that are there, each with its id.
+
+        Raises:
+            RetryableError, ActionRequiredError: Kafka doesn't say.
+        """
+        return topics_there(self._settings, (*self._others, self._topic))
 
     def are_to_be_signed(self) -> bool:
         """Whether there are notes that `send` has to sign.
@@ -78,46 +93,88 @@ class Redriven:
         Raises:
             RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
         """
-        if not self._settings.control_secrets or not topic_exists(self._settings, self._topic):
+        return bool(self._settings.control_secrets) and any(map(self._is_to_be_signed, (*self._others, self._topic)))
+
+    def _is_to_be_signed(self, topic: str) -> bool:
+        if not topic_exists(self._settings, topic):
             return False
-        notes = _Reading(self._settings, self._topic)
+        notes = _Reading(self._settings, topic)
         notes.read()
         return any(True for _ in notes.to_sign())
 
-    def send(self, records: Iterable[Quarantined], topic_ids: Mapping[str, str | None]) -> Counter[Partition]:
+    def send(
+        self,
+        records: Iterable[Quarantined],
+        topic_ids: Mapping[str, str | None],
+        require_same_topics: Callable[[], None] = lambda: None,
+    ) -> Counter[Partition]:
         """Send records that weren't sent before, to their original partitions; returns the number per partition.
 
         A few thousand at a time, each batch with a note of their places: after an interruption the first batches have
         been sent, and running the command again sends the others. Before them, notes are signed that have to be.
 
+        Another process may know a different set of topics: it has the table's commit that names one more, or hasn't.
+        So the transactional ids of all topics are taken, which fences it if it was earlier, and only then it is asked
+        whether the table still has the same ones, so that this process gives way if it is later.
+
         Args:
             records: records that weren't sent before must be from the present logs.
             topic_ids: Kafka's own ids of these topics.
+            require_same_topics: raises RetryableError if the table's commits name other topics of notes by now.
 
         Raises:
             RetryableError, ActionRequiredError: Kafka doesn't answer, or refuses.
         """
-        ensure_topic(self._settings, self._topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
+        ensure_topic(self._settings, self._topic, _KEPT)
         sent: Counter[Partition] = Counter()
-        with TransactionalSender(self._settings, self._identity) as sender:  # fences others before reading
+        known = Places()
+        for topic in self._others:
+            with self._sender(topic) as other:
+                if topic_exists(self._settings, topic):
+                    notes = _Reading(self._settings, topic)
+                    known.add_all(notes.read())
+                    self._sign_again(other, notes)
+        with self._sender(self._topic) as sender:  # fences others before reading
             notes = _Reading(self._settings, self._topic)
-            known = notes.read()
-            last: Iterable[Place] | None = None
-            for again in chunks(notes.to_sign()):
-                if last is not None:
-                    sender.take_anew()
-                    self._require_last(last, notes)
-                last = {place for record in again for place in _places_of(record)}
-                sender.send(again)
+            known.add_all(notes.read())
+            require_same_topics()
+            last = self._sign_again(sender, notes)
             pending: deque[Place] = deque()
             for chunk in chunks(self._unsent(records, known, pending)):
                 if last is not None:
                     sender.take_anew()
                     self._require_last(last, notes)
+                    require_same_topics()
                 last = places = [pending.popleft() for _ in chunk]
                 sender.send([*chunk, self._note(places, topic_ids, notes.signed)])
                 sent.update((topic, partition) for topic, partition, _ in places)
         return sent
+
+    def give_up(self, lost: Sequence[GivenUp], reason: str) -> None:
+        """Note that notes which can't be read any more are given up, and why.
+
+        Raises:
+            RetryableError, ActionRequiredError: Kafka doesn't answer, or refuses.
+        """
+        ensure_topic(self._settings, self._topic, _KEPT)
+        with self._sender(self._topic) as sender:
+            notes = _Reading(self._settings, self._topic)
+            notes.read()
+            sender.send([self._record({"places": [], "given_up": lost, "reason": reason}, notes.signed)])
+
+    def _sender(self, topic: str) -> TransactionalSender:
+        return TransactionalSender(self._settings, identity_of("redrive", topic, topic))
+
+    def _sign_again(self, sender: TransactionalSender, notes: _Reading) -> Iterable[Place] | None:
+        """Sign the notes that have to be; returns the places of the last ones, None if there were none."""
+        last: Iterable[Place] | None = None
+        for again in chunks(notes.to_sign()):
+            if last is not None:
+                sender.take_anew()
+                self._require_last(last, notes)
+            last = {place for record in again for place in _places_of(record)}
+            sender.send(again)
+        return last
 
     def _require_last(self, own: Iterable[Place], notes: _Reading) -> None:
         """Check that all new notes are this sender's last ones."""
@@ -140,7 +197,10 @@ class Redriven:
 
     def _note(self, places: Sequence[Place], topic_ids: Mapping[str, str | None], signed: SignedNotes) -> Record:
         ids = {topic: topic_ids.get(topic) for topic, _, _ in places}
-        note = {"version": 1, "time": datetime.now(UTC).isoformat(), "places": places, "topic_ids": ids}
+        return self._record({"places": places, "topic_ids": ids}, signed)
+
+    def _record(self, content: Mapping[str, object], signed: SignedNotes) -> Record:
+        note = {"version": 1, "time": datetime.now(UTC).isoformat(), **content}
         key, value = self._table.encode(), json.dumps(note).encode()
         return Record(self._topic, key, value, signed.headers(key, value), partition=0)
 
@@ -175,6 +235,7 @@ class _Reading:
                 continue
             for topic, partition, offset in note.places:
                 found.add((topic, partition, offset), note.topic_ids.get(topic))
+            found.given_up |= set(note.given_up)
             if self.signed.is_by_present(key, value, headers):
                 self._to_sign.pop((key, value), None)
             elif self.signed.asked_for and any(name == SIGNATURE for name, _ in headers):
