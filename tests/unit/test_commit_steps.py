@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from protocol_messages import INSTANT, TABLE, abort, end, start, status
 
+from sluice.coordinator.checks import truncated_since_read
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.machine import ThisMachine
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.errors import IntervalError
 from sluice.protocol.commit_note import CommitNote
-from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import TableLog
 
 SERVICE = "20250101000000000"
@@ -80,3 +81,19 @@ def test_before_a_replay_no_plan_is_taken_off_without_a_clustering_that_was_deci
     replay = start(INSTANT, kind="replay", replays="1", replaced_file_groups={"day=1": ("g",)})
     assert replay.replaces_files
     Starter._take_off_clusterings(None, None, log, replay)  # type: ignore[arg-type]  # nothing is asked for plans
+
+
+def test_logs_are_asked_what_they_lost_of_the_offsets_that_were_read_by_leaders_that_are_known():
+    """Without a leader's epoch of that time nothing can be said."""
+    first, second, unknown = (TopicPartition("kafka", "t", number) for number in range(3))
+    asked: list[Any] = []
+
+    def truncated_since(read: Any) -> Any:
+        asked.append(read)
+        return {second: 4, first: 7}
+
+    session: Any = SimpleNamespace(sources=SimpleNamespace(truncated_since=truncated_since))
+    read = [OffsetRange(first, 8, 9), OffsetRange(first, 0, 5), OffsetRange(second, 0, 6), OffsetRange(unknown, 0, 6)]
+    found = truncated_since_read(session, read, {first: 3, second: 0}.get)
+    assert asked == [{first: (9, 3), second: (6, 0)}]
+    assert found == [(first, 7), (second, 4)]

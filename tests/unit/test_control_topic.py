@@ -239,3 +239,16 @@ def test_a_reader_shows_messages_as_they_are_in_the_topic_up_to_a_number_and_a_s
     assert shown(list(range(8)), most=4) == ([(0, 0), (1, 1), (2, 2), (7, 7)], 4)
     assert shown([0, 1, 2], most_bytes=0) == ([(0, 0)], 2)
     assert reader.messages([0], OTHER, most=9, most_bytes=9) == ([], 0)
+
+
+def test_where_there_is_a_secret_the_latest_messages_are_signed_ones_alone(cluster):
+    """The first signed one may be further back than what is read."""
+    named = next(_NAMES)
+    secret = KafkaSettings(cluster.name, {**cluster.librdkafka, "sluice.control.secret": "0123456789abcdef"})
+    plain = Control(cluster, named, Connected(cluster))
+    plain.send(status(INSTANT, 1))
+    signed = Control(secret, named, Connected(secret))
+    signed.signatures._topic_id = lambda _: None  # the cluster in memory gives none
+    signed.send(status(INSTANT, 2))
+    assert [offset for offset, _ in plain.recent(TABLE, 9)] == [0, 1]
+    assert [offset for offset, _ in signed.recent(TABLE, 9)] == [1]

@@ -19,6 +19,7 @@ EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
         ({"kind": "range"}, "either by offsets or by times"),
         ({"kind": "range", "offsets": {"t": {0: (0, 1)}}, "from_time": EARLY}, "either by offsets or by times"),
         ({"kind": "range", "from_time": LATE, "to_time": EARLY}, "start must lie before its end"),
+        ({"kind": "range", "from_time": EARLY, "to_time": EARLY}, "start must lie before its end"),
         ({"kind": "range", "offsets": {"t": {0: (5, 1)}}}, "0 <= start <= end"),
         ({"kind": "replay"}, "needs the instant"),
         ({"kind": "correction", "offsets": {"t": {0: (5, 6)}}}, "and a reason"),
