@@ -11,7 +11,7 @@ from protocol_messages import abort, ack, end, start, status
 from sluice.protocol.confine import start_digest
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterAddress
-from sluice.protocol.messages import decode, encode, join
+from sluice.protocol.messages import LostOffsets, decode, encode, join
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 
 
@@ -71,3 +71,9 @@ def test_the_parts_of_a_status_of_an_earlier_release_are_joined_in_any_order_wit
     assert join(shuffled) == whole
     assert join(parts[1:]) is None
     assert join(parts[:-1]) is None
+
+
+def test_losses_are_named_with_their_cluster_where_streams_are_read():
+    loss = LostOffsets(cluster="east", topic="t", partition=0, committed=5, resumed_at=9, reason="retention")
+    assert start("1", losses=(loss,)).losses_in_words == (str(loss),)
+    assert start("1", losses=(loss,), streams=KnownStreams()).losses_in_words == (f"east/{loss}",)
