@@ -218,6 +218,11 @@ def test_the_limit_is_used_in_full_and_never_passed(limit):
     assert sum(r.span for r in made.offset_ranges) == min(limit, 35)
 
 
+def test_a_small_backlog_beside_a_large_one_is_read_on_in_each_interval():
+    """By proportion alone its share would be rounded to nothing, for ever."""
+    assert spans(plan(Checkpoint(), state((0, 0, 1_000_000), (1, 0, 3), (2, 0, 0)), limit=10)) == {0: (0, 9), 1: (0, 1)}
+
+
 def test_the_byte_limit_goes_by_the_last_average():
     assert Limits(10_000, max_bytes=1000, average_record_bytes=100).records() == 10
     assert Limits(5, max_bytes=1000, average_record_bytes=100).records() == 5
