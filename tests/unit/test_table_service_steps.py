@@ -9,13 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, abort, ack, end, start
+from protocol_messages import INSTANT, TABLE, WRITER, abort, ack, end, envelope, start
 
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import services
 from sluice.coordinator.services import Services
+from sluice.coordinator.session import Committed, Run
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.pipeline.services import TableServices
+from sluice.protocol.commit_note import NO_NOTE
+from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.transaction import State, TableLog
 
 SERVICE = start(INSTANT, ranges=0, service="cleaning")
@@ -204,3 +207,87 @@ def test_what_a_job_has_left_open_is_given_up_and_what_it_has_ended_stays(messag
     assert control.types()[1 + len(messages) :] == (["ABORT-COMMIT"] if is_given_up else [])
     if is_given_up:
         assert made.state(0) is State.ABORTED
+
+
+EARLIER = "20250101000000000"
+
+
+class _Raced(_Control):
+    """A control topic in which another process's messages come just before the service's START-COMMIT."""
+
+    def __init__(self, *messages: Any, before: tuple[Any, ...] = ()) -> None:
+        super().__init__(*messages)
+        self._before = before
+
+    def end(self) -> int:
+        return len(self.sent)
+
+    def send(self, message: Any) -> int:
+        self.sent += self._before
+        return super().send(message)
+
+
+def _begun(control: _Raced, monkeypatch: Any, **parts: Any) -> tuple[Any, list[str]]:
+    """What comes of one try to begin a service, and what was done to earlier intervals."""
+    did: list[str] = []
+    given = {"here": True, "held": None, "repairs": False, "finishes": False, **parts}
+
+    def does(what: str, answer: Any = None) -> Any:
+        return lambda *_: did.append(what) or answer
+
+    monkeypatch.setattr(
+        services, "shared_timeline_of", lambda _: SimpleNamespace(maintenance=lambda: SimpleNamespace(writer=WRITER))
+    )
+    made = _services([], control=control)
+    del made._try_begin
+    made._session.committed = lambda _: Committed(Checkpoint(), NO_NOTE)
+    made._session.envelope = lambda instant, epoch, run: {**envelope(instant, run.run_id), "epoch": epoch}
+    made._session.pipeline.source = SimpleNamespace(name="kafka")
+    made._session.pipeline.sink.name = "hudi"
+    made._starter = SimpleNamespace(
+        settle_elsewhere=does("settled", given["here"]), require_here=does("here"), end_superseded=does("cleared up")
+    )
+    made._turns = SimpleNamespace(held_by_another=lambda *_: given["held"])
+    made._committer = SimpleNamespace(
+        fence=SimpleNamespace(repair=does("looked for late commits", given["repairs"])),
+        resolve_unfinished=does("looked for unfinished ones", given["finishes"]),
+    )
+    table: Any = SimpleNamespace(new_instant=lambda: INSTANT)
+    return made._try_begin(table, Run("dag", "service"), "cleaning"), did
+
+
+def test_a_service_begins_with_a_start_of_its_own_and_clears_up_after_those_before_it(monkeypatch):
+    control = _Raced(start(EARLIER).model_copy(update={"epoch": 6}))
+    lease, did = _begun(control, monkeypatch)
+    begun = control.sent[1]
+    assert (begun.service, begun.epoch, begun.read_position, begun.oldest_unsettled) == ("cleaning", 7, 1, 0)
+    assert lease.transaction.start == begun
+    assert lease.transaction.state is State.OPEN
+    assert did == ["settled", "here", "looked for late commits", "looked for unfinished ones", "cleared up"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(start(EARLIER, read_position=0),), (start(INSTANT, read_position=0),)],
+    ids=["another interval", "one of the same instant"],
+)
+def test_a_service_before_which_another_has_begun_looks_again(before, monkeypatch):
+    found, did = _begun(_Raced(before=before), monkeypatch)
+    assert found is None
+    assert "cleared up" not in did
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ({"here": False}, None),
+        ({"held": "an interval"}, "an interval"),
+        ({"repairs": True}, None),
+        ({"finishes": True}, None),
+    ],
+    ids=["the table moved", "it is held", "a late commit was taken off", "a commit was finished"],
+)
+def test_a_service_sends_nothing_while_anything_else_is_to_be_done_first(parts, found, monkeypatch):
+    control = _Raced()
+    assert _begun(control, monkeypatch, **parts)[0] == found
+    assert control.sent == []
