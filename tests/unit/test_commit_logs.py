@@ -266,6 +266,14 @@ def test_an_id_that_is_none_of_a_table_of_topics_leads_nowhere(table):
         commit_log_of("kafka", table).read()
 
 
+@pytest.mark.parametrize(
+    "table", ["jdbc://warehouse", "jdbc://warehouse/", "jdbc:///orders", "kafka://warehouse/orders"]
+)
+def test_an_id_that_is_none_of_a_database_s_table_leads_nowhere(table):
+    with pytest.raises(ActionRequiredError, match="no id of a database's table"):
+        commit_log_of("jdbc", table).read()
+
+
 def test_topics_are_looked_at_with_the_connections_of_now():
     with given([]), pytest.raises(ActionRequiredError, match="not given the connection target"):
         commit_log_of("kafka", "kafka://target/_sluice.out").read()
