@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from memory_cluster import cluster_in_memory
-from protocol_messages import INSTANT, TABLE, envelope, start, status
+from protocol_messages import INSTANT, TABLE, abort, envelope, start, status
 
 from sluice.control import waiters as waits
 from sluice.control.clients import Clients
@@ -21,8 +21,10 @@ from sluice.control.topic import ControlTopic, UnreadableError
 from sluice.control.waiters import Awaited, Waiters
 from sluice.kafka.config import KafkaSettings
 from sluice.protocol.claims import Verdict
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import SkipMessage
 from sluice.protocol.transaction import State, TableLog
+from sluice.protocol.wire import encode
 
 _NAMES = (f"control-{number}" for number in count())
 OTHER = "file:///lake/other"
@@ -207,6 +209,39 @@ def test_a_task_waits_for_its_range_from_the_start_of_its_interval(control, monk
             assert verdicts.get(timeout=30) is Verdict.WRITTEN
         thread.join(30)
         assert not thread.is_alive()
+
+
+STAT = {"fileId": "x-0", "path": "p/x-0_0-0-0_20260101000000000.parquet", "partitionPath": "p", "numWrites": 10}
+FORGED = {
+    "a start of another sink": start(INSTANT, sink="other", replaced_file_groups={"../other": ("x-0",)}),
+    "partitions": abort(INSTANT).model_copy(update={"table_partitions": (".hoodie",)}),
+    "a file": status(INSTANT, stats=(Committable(path="../other/x", payload={}),)),
+    "a write stat": status(INSTANT, stats=(STAT, {**STAT, "tempPath": "/etc/passwd"})),
+    "a write stat set aside": status(INSTANT, quarantine_stats=({**STAT, "path": "../other/x"},)),
+    "the key of another table": start(INSTANT).model_copy(update={"table": OTHER}),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("sink", ["hudi", "files", "not installed here"])
+def test_every_reader_leaves_the_same_messages_out_wherever_it_begins(control, sink, forged):
+    """Whatever the sink of the table: who begins after the START-COMMIT, or isn't of the pipeline, doesn't know it."""
+    control.send(start(INSTANT, sink=sink))
+    foreign(control, encode(forged, 1 << 20).last([]))
+    control.send(status(INSTANT, stats=(STAT,)))
+    page, found = Reader(control.settings, control.topic), {0, 2}
+    for first in range(3):
+        there = sorted(found - set(range(first)))
+        assert [offset for offset, _ in control._messages(TABLE, first, 3)] == there
+        assert [offset for offset, _ in control.recent(TABLE, 3 - first)] == there
+        assert [offset for batch in page.read(first, 3) for offset, _ in batch] == there
+        assert (control.read_one(TABLE, first) is not None) is (first in found)
+    assert [offset for offset, _ in page.messages([0, 1, 2], TABLE, most=9, most_bytes=1 << 20)[0]] == sorted(found)
+    stop = threading.Event()
+    for log in control.follow(TableLog(TABLE), stop):
+        if log.position == 3:
+            stop.set()
+    assert log.transactions[INSTANT].statuses == [status(INSTANT, stats=(STAT,))]
 
 
 def test_a_reader_gets_the_messages_of_all_tables_in_a_range_of_offsets(control):

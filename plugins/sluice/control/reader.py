@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from sluice.control.verdicts import Verdicts
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
 from sluice.kafka.topic_id import PresentTopicId, topic_id, topic_id_of
-from sluice.logs import log
 from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.signing import Signatures
@@ -50,7 +50,8 @@ class ControlReader:
         self.topic = topic
         self.unreadable = 0
         self._id = PresentTopicId(self._ask_for_id)
-        self._signatures = Signatures(topic, settings.control_secrets, _tell(topic), self._id)
+        self._verdicts = Verdicts(topic)
+        self._signatures = Signatures(topic, settings.control_secrets, self._verdicts.log_unsigned, self._id)
         self._admin = _admins.of(settings)
         self._where = {
             "control_topic": topic,
@@ -87,8 +88,6 @@ class ControlReader:
         for records in self._records(start, end):
             batch = []
             for record in records:
-                if not self._counts(record):
-                    continue
                 try:
                     message = self._message(record)
                 except ValueError:  # an RFC-32 sink may share the topic
@@ -97,10 +96,6 @@ class ControlReader:
                     if message is not None:
                         batch.append((_offset(record), message))
             yield batch
-
-    def _counts(self, record: Message) -> bool:
-        key, value = record.key() or b"", record.value() or b""
-        return self._signatures.counts(_offset(record), key, value, record.headers() or [])
 
     def messages(
         self, offsets: Sequence[int], table: str, *, most: int, most_bytes: int
@@ -134,7 +129,7 @@ class ControlReader:
         """A message's content; None if it isn't a message, or doesn't count."""
         value = record.value() or b""
         try:
-            message = self._message(record) if self._counts(record) else None
+            message = self._message(record)
         except ValueError:
             return None
         if message is None:
@@ -144,23 +139,33 @@ class ControlReader:
         return dict(json_of(value))
 
     def _message(self, record: Message) -> ControlMessage | None:
-        """The message at a record; None for a part before the last, or if earlier parts have left the topic.
+        """The message at a record; None if it doesn't count, or isn't complete.
 
         Raises:
             ValueError: it isn't one of Sluice's.
         """
-        found = decode(record.value() or b"")
-        if not isinstance(found, MessagePart):
-            return found
-        if not found.is_last_part:
+        offset, key, value = _offset(record), record.key() or b"", record.value() or b""
+        if not self._signatures.counts(offset, key, value, record.headers() or []):
             return None
-        wanted = found.offsets_before(_offset(record))
+        found = decode(value)
+        whole = self._whole(found, offset, _key(record)) if isinstance(found, MessagePart) else found
+        return None if whole is None else self._verdicts.counting(offset, whole, _key(record))
+
+    def _whole(self, part: MessagePart, offset: int, table: str) -> ControlMessage | None:
+        """The message whose last part this is; None for a part before it, or if earlier parts have left the topic.
+
+        Raises:
+            ValueError: the parts aren't those of one message.
+        """
+        if not part.is_last_part:
+            return None
+        wanted = part.offsets_before(offset)
         values: dict[int, bytes] = {}
         if wanted[0] < self.bounds().first:
             return None
         for records in self._records(wanted[0], wanted[-1] + 1):
-            values |= {_offset(r): r.value() or b"" for r in records if _offset(r) in wanted}
-        return assemble(found, [values[o] for o in wanted if o in values])
+            values |= {_offset(r): r.value() or b"" for r in records if _offset(r) in wanted and _key(r) == table}
+        return assemble(part, [values[o] for o in wanted if o in values])
 
     def _records(self, start: int, end: int) -> Iterator[list[Message]]:
         consumer = Consumer(
@@ -202,13 +207,6 @@ class ControlReader:
                 yield _offset(record)
             elif error.fatal() or not error.retriable():
                 raise classify(error, "reading the control topic", **self._where)
-
-
-def _tell(topic: str) -> Callable[[int, str], None]:
-    def tell(offset: int, reason: str) -> None:
-        log.error("a control message doesn't count", control_topic=topic, offset=offset, reason=reason)
-
-    return tell
 
 
 def log_ends(

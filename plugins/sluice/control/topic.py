@@ -22,6 +22,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec, TopicDescription
 
 from sluice.control.clients import TIMEOUT, Clients
+from sluice.control.verdicts import Verdicts
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, until_there_is_a_leader
@@ -61,9 +62,9 @@ class ControlTopic:
         self.settings = settings
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
-        self._once = _Once(topic)
+        self._verdicts = Verdicts(topic)
         self._id = PresentTopicId(self._ask_for_id)
-        self.signatures = Signatures(topic, settings.control_secrets, self._once.log_unsigned, self._id)
+        self.signatures = Signatures(topic, settings.control_secrets, self._verdicts.log_unsigned, self._id)
         self._clients = clients or Clients(settings)
         self._where = {
             "control_topic": topic,
@@ -360,7 +361,7 @@ class ControlTopic:
                 table=table,
                 **self._where,
             ) from error
-        return None if whole is None else self._counting(record, whole, table)
+        return None if whole is None else self._verdicts.counting(_offset(record), whole, table)
 
     def _whole(self, last: MessagePart, offset: int, table: str) -> ControlMessage | None:
         """The message whose last part is at an offset; None if its first parts have left the topic."""
@@ -372,32 +373,6 @@ class ControlTopic:
             if _offset(record) in wanted and _key(record) == table:
                 found[_offset(record)] = record.value() or b""
         return assemble(last, [found[o] for o in wanted if o in found])
-
-    def _counting(self, record: Message, message: ControlMessage, table: str) -> ControlMessage | None:
-        """The message; None if it names anything outside its table, which is logged once and doesn't count."""
-        reason = refusal(message, table)
-        if reason is None:
-            return message
-        self._once.log(
-            _offset(record), "a control message names something outside of its table; it doesn't count", reason
-        )
-        return None
-
-
-class _Once:
-    """Logs a message that doesn't count the first time that it is read."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self._logged: set[int] = set()  # their offsets
-
-    def log_unsigned(self, offset: int, reason: str) -> None:
-        self.log(offset, "a control message isn't signed with the secret; it doesn't count", reason)
-
-    def log(self, offset: int, what: str, reason: str) -> None:
-        if offset not in self._logged:
-            self._logged.add(offset)
-            log.error(what, control_topic=self._topic, offset=offset, reason=reason)
 
 
 def _key(record: Message) -> str | None:
