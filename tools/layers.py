@@ -49,6 +49,7 @@ OWN_WORDS = {
     r"sink\.jdbc\b": ("sinks/jdbc/",),
     r"sink\.kafka\b": ("sinks/kafka/",),
     r"COPY_ON_WRITE|MERGE_ON_READ": ("sinks/hudi/",),
+    r"HoodieDeltaWriteStat|(?:b|prevB)aseFile|cdcStats|logFiles|hoodie_partition_metadata": ("sinks/hudi/",),
     # On the wire of version 1 a committable's counts have these names.
     r"numWrites|numDeletes|totalWrite\w+": ("sinks/hudi/", "protocol/committable.py"),
 }

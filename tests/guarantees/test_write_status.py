@@ -9,8 +9,8 @@ import pytest
 
 from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
-from sluice.protocol.confine import STAT_FIELDS
 from sluice.protocol.messages import PartitionResult, WriteStatus
+from sluice.sinks.hudi.write_stats import STAT_FIELDS
 from sluice.sinks.hudi.writer import refused_records
 
 from .harness import Flow

@@ -23,6 +23,7 @@ CORE = (
     "sinks/*/commits.py",
     "sinks/hudi/timeline.py",
     "sinks/hudi/completions.py",
+    "sinks/hudi/write_stats.py",
 )
 
 # Without those that almost any call notices, since another type results, such as `+` to `**`.

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sluice.connectors.registry import confinement
 from sluice.errors import IntervalError
 from sluice.protocol.audit import audit
 from sluice.protocol.committable import Committable
-from sluice.protocol.confine import refusal
 from sluice.protocol.messages import WriteStatus, decode, encode
 
 from .protocol_messages import TABLE, start, status
@@ -55,7 +55,7 @@ def test_a_write_stat_beside_which_something_else_is_said_is_not_committed():
     (stat,) = json.loads(RECORDED)["stats"]
     assert Committable.of_wire(stat).whole() == stat
     forged = {**stat, "payload": {**stat, "path": "../another_table/x.parquet", "partitionPath": "../another_table"}}
-    assert refusal(status("20260101000000000", stats=(Committable.of_wire(forged),)), TABLE) is None
+    assert confinement().refusal(status("20260101000000000", stats=(Committable.of_wire(forged),)), TABLE) is None
     with pytest.raises(IntervalError, match="outside of its payload"):
         Committable.of_wire(forged).whole()
 
@@ -87,6 +87,6 @@ def test_the_audit_reads_the_counts_and_never_the_payload(committable):
 def test_a_file_outside_of_the_table_does_not_count(path):
     inside = Committable(path="a/part-0.jsonl", partition="a", payload={})
     instant = "20260101000000000"
-    assert refusal(status(instant, stats=(inside,)), TABLE) is None
-    assert refusal(status(instant, stats=(Committable(path=path, payload={}),)), TABLE) is not None
-    assert refusal(status(instant, stats=(Committable(partition=path, payload={}),)), TABLE) is not None
+    assert confinement().refusal(status(instant, stats=(inside,)), TABLE) is None
+    assert confinement().refusal(status(instant, stats=(Committable(path=path, payload={}),)), TABLE) is not None
+    assert confinement().refusal(status(instant, stats=(Committable(partition=path, payload={}),)), TABLE) is not None

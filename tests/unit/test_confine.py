@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.connectors.registry import confinement
 from sluice.errors import IntervalError
-from sluice.protocol.committable import COUNTS
-from sluice.protocol.confine import STAT_FIELDS, refusal, require_digest, start_digest
+from sluice.protocol.committable import COUNTS, Committable
+from sluice.protocol.confine import Confinement, require_digest, start_digest
 from sluice.protocol.messages import AbortCommit, StartCommit, TableSpec, WriteStatus, decode, encode
 from sluice.records.plan import Format, RecordPlan, WriterSchema
+from sluice.sinks.hudi.write_stats import STAT_FIELDS
 
 TABLE, INSTANT = "s3a://lake/orders", "20260101000000000"
 ENVELOPE: dict[str, Any] = {
@@ -24,6 +29,7 @@ GROUP = "be915637-db15-470e-94cb-189f48b39e12-0"
 BASE = f"{GROUP}_0-0-0_{INSTANT}.parquet"
 LOG = f".{GROUP}_{INSTANT}.log.1_0-12-34"
 CDC = f"{LOG}-cdc"
+refusal = confinement().refusal
 
 
 def writer(**fields: Any) -> TableSpec:
@@ -126,6 +132,38 @@ def test_what_the_product_sends_counts(message):
 )  # fmt: skip
 def test_a_message_that_names_what_is_outside_does_not_count(message):
     assert refusal(message, TABLE)
+
+
+def test_what_is_whole_in_a_message_is_for_a_sink_to_judge_and_nothing_else_is():
+    judged = []
+
+    def inline(one: Committable, instant: str) -> Iterator[str]:
+        judged.append((one.payload.get("name"), instant))
+        yield from ["bad"] if one.payload.get("name") == "bad" else []
+
+    apart = Committable(path="a/b", payload={"name": "bad"})
+    others = Confinement(frozenset({"inner"}), inline)
+    stats = [Committable.of_wire({"name": name}) for name in ("one", "another", "bad")]
+    whole = WriteStatus(**ENVELOPE, range=0, attempt="a", stats=(apart, stats[0]), quarantine_stats=(stats[1],))
+    assert others.refusal(whole, TABLE) is None
+    assert judged == [("one", INSTANT), ("another", INSTANT)]
+    for name in ("stats", "quarantine_stats"):
+        assert others.refusal(whole.model_copy(update={name: (apart, *stats)}), TABLE) == "bad"
+    assert others.is_inside(".hoodie/x")
+    assert not others.is_inside("inner/x")
+
+
+IMPORTED = """
+import sys
+from sluice.connectors.registry import confinement
+confinement()
+print(*sorted({name.partition(".")[0] for name in sys.modules} & {"airflow", "pyspark", "py4j", "confluent_kafka"}))
+"""
+
+
+def test_readers_need_no_library_of_a_sinks_to_judge():
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
 
 
 WORDS = st.text(max_size=9) | st.sampled_from(["../x", "/etc", BASE, LOG])

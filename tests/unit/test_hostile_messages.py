@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_messages import INSTANT, TABLE, abort, ack, claim, end, planned, start, status
 
+from sluice.connectors.registry import confinement
 from sluice.packed import pack
-from sluice.protocol.confine import refusal
 from sluice.protocol.history import TableHistory
 from sluice.protocol.interval_facts import interval_facts
 from sluice.protocol.messages import encode, join
@@ -70,7 +70,7 @@ def test_what_is_forged_is_refused_or_folded(values):
             message = decode(value)
         except ValueError:
             continue
-        if isinstance(message, MessagePart) or refusal(message, TABLE) is not None:
+        if isinstance(message, MessagePart) or confinement().refusal(message, TABLE) is not None:
             continue
         log.extend([(offset, message)])
         history.extend([(offset, message)])

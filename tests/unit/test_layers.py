@@ -65,6 +65,7 @@ def test_a_module_is_in_the_room_of_its_innermost_folder(layers, module, room):
         ("sources/kafka/cluster.py", "from sluice.sources.kafka import x  # source.kafka", []),
         ("page/service.py", "from sluice.sources.kafka import x", []),
         ("protocol/audit.py", "MERGE_ON_READ", [(1, "MERGE_ON_READ")]),
+        ("protocol/confine.py", 'stat.get("prevBaseFile")', [(1, "prevBaseFile")]),
     ],
 )
 def test_a_connector_is_named_nowhere_but_in_its_own_folder(layers, file, text, found):

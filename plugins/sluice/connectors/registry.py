@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from sluice.connectors.options import SinkOptions, SourceOptions
 from sluice.errors import ActionRequiredError
+from sluice.protocol.confine import Confinement
 
 Kind = Literal["source", "sink"]
 GROUPS: Mapping[Kind, str] = MappingProxyType({"source": "sluice.sources", "sink": "sluice.sinks"})
@@ -38,6 +39,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
         ),
     }
 )
+_CONFINEMENT = "sluice.sinks.hudi.write_stats:CONFINEMENT"
 _BASES: Mapping[Kind, type[SourceOptions] | type[SinkOptions]] = {"source": SourceOptions, "sink": SinkOptions}
 
 
@@ -50,6 +52,18 @@ def load(reference: str) -> Any:
     """
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
+
+
+@cache
+def confinement() -> Confinement:
+    """What control messages may name, for every reader of every control topic.
+
+    The sink that adds its rules is the one of version 1's wire, whose committables are the message's own objects. It is
+    part of each release, so that readers never lack its rules. An installed package can't add any: a reader without the
+    package would come to another verdict.
+    """
+    found: Confinement = load(_CONFINEMENT)
+    return found
 
 
 def forget() -> None:

@@ -29,7 +29,6 @@ from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, unt
 from sluice.kafka.topic_id import PresentTopicId, topic_id
 from sluice.kafka.topics import message_limit
 from sluice.logs import log
-from sluice.protocol.confine import refusal
 from sluice.protocol.messages import ControlMessage, SkipMessage
 from sluice.protocol.signing import Signatures
 from sluice.protocol.transaction import TableLog
@@ -159,7 +158,7 @@ class ControlTopic:
 
     def send(self, message: ControlMessage) -> int:
         """Send a message, wait for the broker's acknowledgement, and return its offset (the last part's)."""
-        outside = refusal(message, message.table)
+        outside = self._verdicts.refusal(message, message.table)
         if outside is not None:
             raise ActionRequiredError(
                 f"{message.type} would not count, for it names something outside of the table.",

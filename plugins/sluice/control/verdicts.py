@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sluice.connectors.registry import confinement
 from sluice.logs import log
-from sluice.protocol.confine import refusal
 from sluice.protocol.messages import ControlMessage
 
 
@@ -16,7 +16,12 @@ class Verdicts:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
+        self._confinement = confinement()
         self._logged: set[int] = set()  # their offsets
+
+    def refusal(self, message: ControlMessage, table: str) -> str | None:
+        """Why a message under a key doesn't count, or wouldn't; None if it does."""
+        return self._confinement.refusal(message, table)
 
     def counting(self, offset: int, message: ControlMessage, table: str) -> ControlMessage | None:
         """The message; None if it names anything outside its table.
@@ -26,7 +31,7 @@ class Verdicts:
             message: the message.
             table: its key.
         """
-        reason = refusal(message, table)
+        reason = self.refusal(message, table)
         if reason is None:
             return message
         self._log(offset, "a control message names something outside of its table; it doesn't count", reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from sluice.connectors.registry import confinement
 from sluice.connectors.sink import ForbidsCommits, Publishes, Table, shared_timeline_of
 from sluice.coordinator.checks import (
     audited,
@@ -21,7 +22,7 @@ from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.protocol.commit_note import commit_note
-from sluice.protocol.confine import is_inside, require_digest, with_schema_of
+from sluice.protocol.confine import require_digest, with_schema_of
 from sluice.protocol.identity import present_names
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, StartCommit, TableSpec
 from sluice.protocol.offsets import TopicPartition, in_words
@@ -430,7 +431,7 @@ class Committer:
 
 def _named(partitions: Collection[str]) -> tuple[str, ...]:
     """Table partitions as a message names them."""
-    return tuple(sorted(filter(is_inside, partitions)))[:_PARTITIONS_NAMED]
+    return tuple(sorted(filter(confinement().is_inside, partitions)))[:_PARTITIONS_NAMED]
 
 
 def _moved_since(start: StartCommit, committed: Committed) -> list[str]:

@@ -35,7 +35,8 @@ class Committable:
         path: the file, relative to the table; empty if it isn't a file.
         partition: its table partition; empty for the table itself.
         payload: the sink's own data for the commit, as JSON.
-        inline: whether the payload itself has all of the above, under the wire's names, as Hudi's write stats do.
+        inline: whether the payload itself has all of the above, under the wire's names, as Hudi's write stats do. The
+            form is theirs alone: readers refuse one with other fields (`sluice.protocol.confine.Confinement`).
         table: which of an interval's further tables it is of, by its name; empty for the first, or only one.
     """
 
