@@ -76,13 +76,7 @@ class SimMaintenance:
         if world.call(self._process, f"takes the plan {instant} off", begin):
             self._table.roll_back(instant)
 
-    def clean(self) -> int:
-        raise NotImplementedError
-
-    def archive(self) -> int:
-        raise NotImplementedError
-
-    def serve_metadata_table(self) -> None:
+    def carry_out(self, service: str) -> str:
         raise NotImplementedError
 
 

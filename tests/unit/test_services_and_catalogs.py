@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from sluice.pipeline import Catalog, Glue, HiveMetastore, Hudi, Kafka, Pipeline, Sink, Source, TableServices
+from sluice.protocol.services import IN_ONE_STEP, PLANNED, SERVICES
 from sluice.sinks.hudi.catalog_sync import sync_options
-from sluice.sinks.hudi.services import service_options
+from sluice.sinks.hudi.services import STEPS, ServiceClient, service_options
 from sluice.sinks.hudi.strays import instant_in
 
 COLUMNS = "id BIGINT, shop STRING"
@@ -38,6 +41,34 @@ def test_the_files_own_options_win():
 def test_what_hudi_would_refuse_is_refused_at_once(wrong: dict[str, Any]):
     with pytest.raises(ValidationError):
         TableServices(**wrong)
+
+
+def test_hudi_carries_out_each_service_of_one_step():
+    assert set(STEPS) == set(IN_ONE_STEP)
+    assert (*PLANNED, *IN_ONE_STEP) == SERVICES, "they run in this order"
+
+
+@pytest.mark.parametrize(
+    ("service", "says"),
+    [
+        ("cleaning", "7 files"),
+        ("archiving", "3 instants fewer"),
+        ("metadata_compaction", "metadata table's own compaction"),
+    ],
+)
+def test_hudi_says_what_a_service_of_one_step_has_done(service: str, says: str, monkeypatch: pytest.MonkeyPatch):
+    did: list[str] = []
+    counts = [13, 10]
+    deleted = SimpleNamespace(getTotalFilesDeleted=lambda: 7)
+    client = SimpleNamespace(clean=lambda: did.append("cleaning") or deleted, archive=lambda: did.append("archiving"))
+    made: Any = ServiceClient.__new__(ServiceClient)
+    made._table = SimpleNamespace(
+        timeline=lambda: SimpleNamespace(countInstants=lambda: counts.pop(0)),
+        serve_metadata_table=lambda used: did.append("metadata_compaction" if used is client else "another client"),
+    )
+    monkeypatch.setattr(ServiceClient, "_client", lambda _self, _doing: nullcontext(client))
+    assert says in made.carry_out(service)
+    assert did == [service]
 
 
 def test_clustering_is_for_append_tables():

@@ -19,6 +19,7 @@ from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.pipeline.services import TableServices
 from sluice.protocol.commit_note import NO_NOTE
 from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.services import IN_ONE_STEP
 from sluice.protocol.transaction import State, TableLog
 
 SERVICE = start(INSTANT, ranges=0, service="cleaning")
@@ -52,23 +53,11 @@ def _lease(control: _Control) -> ServiceLease:
 
 
 def _client(did: list[Any]) -> Any:
-    def done(what: str, number: int | None = None) -> Any:
-        return lambda: did.append(what) or number
-
-    return SimpleNamespace(clean=done("cleans", 7), archive=done("archives", 3), serve_metadata_table=done("serves"))
+    return SimpleNamespace(carry_out=lambda service: did.append(service) or f"Done: {service}.")
 
 
-@pytest.mark.parametrize(
-    ("service", "does", "says"),
-    [
-        ("cleaning", "cleans", "7 files"),
-        ("archiving", "archives", "3 instants"),
-        ("metadata_table", "serves", "metadata table"),
-    ],
-)
-def test_a_service_works_only_between_its_decision_and_its_end_and_holds_its_lease_meanwhile(
-    service, does, says, monkeypatch
-):
+@pytest.mark.parametrize("service", IN_ONE_STEP)
+def test_a_service_works_only_between_its_decision_and_its_end_and_holds_its_lease_meanwhile(service, monkeypatch):
     control = _Control(SERVICE)
     lease, did = _lease(control), []
     monkeypatch.setattr(services, "shared_timeline_of", lambda _: SimpleNamespace(maintenance=lambda: client))
@@ -87,13 +76,11 @@ def test_a_service_works_only_between_its_decision_and_its_end_and_holds_its_lea
             table_id=TABLE, pipeline=SimpleNamespace(control=SimpleNamespace(commit_timeout=timedelta(minutes=10)))
         ),
         _settings=TableServices(),
-        _work=Services._work,
     )
     outcome = Services.run(held, None, service)  # type: ignore[arg-type]
-    assert did == [("me", 150.0, TableServices().timeout, ["END-COMMIT"]), does, ["END-COMMIT"]]
+    assert did == [("me", 150.0, TableServices().timeout, ["END-COMMIT"]), service, ["END-COMMIT"]]
     assert control.types()[1:] == ["END-COMMIT", "ACK-COMMIT"]
-    assert (outcome.state, outcome.instant) == ("committed", INSTANT)
-    assert says in outcome.summary
+    assert (outcome.state, outcome.instant, outcome.summary) == ("committed", INSTANT, f"Done: {service}.")
 
 
 def test_a_service_that_another_process_has_ended_does_not_say_that_it_is_done(monkeypatch):
@@ -101,18 +88,17 @@ def test_a_service_that_another_process_has_ended_does_not_say_that_it_is_done(m
     lease = _lease(control)
     monkeypatch.setattr(services, "shared_timeline_of", lambda _: SimpleNamespace(maintenance=lambda: client))
 
-    def aborted() -> int:
+    def aborted(service: str) -> str:
         control.send(abort(INSTANT, lease_offset=lease.transaction.lease_offset))
-        return 1
+        return f"Done: {service}."
 
-    client = SimpleNamespace(clean=aborted)
+    client = SimpleNamespace(carry_out=aborted)
     held: Any = SimpleNamespace(
         _leased=lambda *_: nullcontext((SimpleNamespace(process="me"), lease)),
         _session=SimpleNamespace(
             table_id=TABLE, pipeline=SimpleNamespace(control=SimpleNamespace(commit_timeout=timedelta(hours=1)))
         ),
         _settings=TableServices(),
-        _work=Services._work,
     )
     with pytest.raises(IntervalError, match="lost its hold"):
         Services.run(held, None, "cleaning")  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ time, in the order of their weights, because each holds the table.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
@@ -16,12 +15,10 @@ from sluice.airflow.services import SparkServiceOperator, TableServiceOperator
 from sluice.airflow.timetables import timetable_of
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
-
-if TYPE_CHECKING:
-    from sluice.protocol.services import Service
+from sluice.protocol.services import IN_ONE_STEP, SERVICES
 
 _TO_START = timedelta(minutes=10)  # a JVM, and a Spark application until it is under way
-_LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleaning")
+_FIRST = len(SERVICES)
 
 
 def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG | None:
@@ -53,10 +50,10 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         default_args={**task_defaults(pipeline), "execution_timeout": services.wait + services.timeout + _TO_START},
     ) as dag:
         if "compaction" in pipeline.sink.capabilities.services:
-            SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=5)
+            SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=_FIRST)
         if services.clustering is not None:
-            SparkServiceOperator(task_id="clustering", pipeline=pipeline, service="clustering", priority_weight=5)
-        for weight, service in enumerate(_LAST_FIRST, 1):
+            SparkServiceOperator(task_id="clustering", pipeline=pipeline, service="clustering", priority_weight=_FIRST)
+        for weight, service in enumerate(reversed(IN_ONE_STEP), 1):
             TableServiceOperator(
                 task_id=service,
                 pipeline=pipeline,

@@ -15,9 +15,11 @@ from sluice.errors import SluiceError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.services import PLANNED, SERVICES
 
+_NAMES = f"{', '.join(SERVICES[:-1])} or {SERVICES[-1]}."
+
 
 def service(
-    name: Annotated[str, typer.Argument(help="compaction, clustering, cleaning, metadata_compaction or archiving.")],
+    name: Annotated[str, typer.Argument(help=_NAMES)],
     file: PipelineFile,
     master: Master = "local[*]",
 ) -> None:

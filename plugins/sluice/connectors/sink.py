@@ -317,16 +317,8 @@ class Maintenance(Protocol):
         """Remove a clustering's plan from the timeline, with everything that a dead attempt at it wrote."""
         ...
 
-    def clean(self) -> int:
-        """Delete file versions that no retained commit reads; returns the number of files deleted."""
-        ...
-
-    def archive(self) -> int:
-        """Move old instants from the active timeline to the archive; returns how many."""
-        ...
-
-    def serve_metadata_table(self) -> None:
-        """Compact, clean and archive the metadata table, each if it is due."""
+    def carry_out(self, service: str) -> str:
+        """Do the work of a service that needs no plan (`IN_ONE_STEP`); what was done, as a sentence."""
         ...
 
 

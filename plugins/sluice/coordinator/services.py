@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sluice.connectors.sink import Maintenance, Table, shared_timeline_of
+from sluice.connectors.sink import Table, shared_timeline_of
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.parts import Parts, parts_of
@@ -81,7 +81,7 @@ class Services:
         self._turns = Turns(self._session, is_running)
 
     def run(self, run: Run, service: Service) -> Outcome:
-        """Clean, archive, or compact the metadata table, from START-COMMIT to ACK-COMMIT.
+        """Carry out a service of one step, such as cleaning, from START-COMMIT to ACK-COMMIT.
 
         Raises:
             RetryableError: an interval holds the table for longer than `table_services.wait`, or Kafka or Hudi fail.
@@ -97,7 +97,7 @@ class Services:
             every = self._session.pipeline.control.commit_timeout.total_seconds() / 4
             with lease.renewed(table.process, every, self._settings.timeout):
                 reach("service.during_work")
-                summary = self._work(client, service)
+                summary = client.carry_out(service)
             reach("service.before_ack_commit")
             lease.acknowledge()
             if lease.transaction.state is not State.COMMITTED:
@@ -146,15 +146,6 @@ class Services:
     def _lease_at(self, control_offset: int) -> ServiceLease:
         session = self._session
         return ServiceLease.at(session.control, session.table_id, control_offset, session.machine.now)
-
-    @staticmethod
-    def _work(client: Maintenance, service: Service) -> str:
-        if service == "cleaning":
-            return f"Cleaned: {client.clean()} files of versions that are no longer read are deleted."
-        if service == "archiving":
-            return f"Archived: the active timeline has {client.archive()} instants fewer."
-        client.serve_metadata_table()
-        return "The metadata table's own compaction, cleaning and archiving are up to date."
 
     # The lease ---------------------------------------------------------------------------------------------------
 

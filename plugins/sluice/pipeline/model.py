@@ -20,7 +20,7 @@ from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.plan import Limits
-from sluice.protocol.services import Service
+from sluice.protocol.services import IN_ONE_STEP
 from sluice.records.settings import Changes, Errors, Transform
 from sluice.sections import (
     PRIVATE_KAFKA,
@@ -151,7 +151,7 @@ class Pipeline(Section):
 
     def _required_capabilities(self) -> RequiredCapabilities:
         changes, services = self.changes, self.table_services
-        wanted: set[Service] = set() if services is None else {"cleaning", "metadata_compaction", "archiving"}
+        wanted = set(IN_ONE_STEP if services is not None else ())
         if services is not None and services.clustering is not None:
             wanted.add("clustering")
         return RequiredCapabilities(

@@ -15,6 +15,7 @@ from sluice.connectors.options import SinkOptions
 from sluice.hoodie_options import by_present_names, refuse_others
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
+from sluice.protocol.services import IN_ONE_STEP
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import PRIVATE_HUDI, Options, TablePath, refuse_secrets, require_hoodie_names
@@ -25,7 +26,7 @@ _APPEND = SinkCapabilities(
     atomic_with_checkpoint=True,
     replaces_interval=True,
     quarantine=True,
-    services=frozenset({"clustering", "cleaning", "archiving", "metadata_compaction"}),
+    services=frozenset({"clustering", *IN_ONE_STEP}),
     catalogs=True,
 )
 _UPSERT = SinkCapabilities(
@@ -34,7 +35,7 @@ _UPSERT = SinkCapabilities(
     delete=True,
     truncate=True,
     quarantine=True,
-    services=frozenset({"compaction", "cleaning", "archiving", "metadata_compaction"}),
+    services=frozenset({"compaction", *IN_ONE_STEP}),
     catalogs=True,
     keeps_newer=True,
     keeps_unavailable=True,

@@ -5,8 +5,9 @@ Compaction and clustering are only planned here; `sluice.sinks.hudi.service_job`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sluice.hoodie_options import by_present_names
@@ -92,20 +93,26 @@ class ServiceClient:
 
     # What needs no Spark -----------------------------------------------------------------------------------------
 
-    def clean(self) -> int:
-        """Delete file versions that no retained commit reads; returns the number of deleted files."""
+    def carry_out(self, service: str) -> str:
+        """Do the work of a service that needs no plan; see `sluice.connectors.sink`."""
+        return STEPS[service](self)
+
+    def clean(self) -> str:
+        """Delete file versions that no retained commit reads."""
         with self._client("cleaning") as client:
             done = client.clean()
-            return int(done.getTotalFilesDeleted()) if done is not None else 0
+            deleted = int(done.getTotalFilesDeleted()) if done is not None else 0
+        return f"Cleaned: {deleted} files of versions that are no longer read are deleted."
 
-    def archive(self) -> int:
-        """Move old instants from the active timeline to the archive; returns how many."""
+    def archive(self) -> str:
+        """Move old instants from the active timeline to the archive."""
         before = int(self._table.timeline().countInstants())
         with self._client("archiving the timeline") as client:
             client.archive()
-        return before - int(self._table.timeline().countInstants())
+        fewer = before - int(self._table.timeline().countInstants())
+        return f"Archived: the active timeline has {fewer} instants fewer."
 
-    def serve_metadata_table(self) -> None:
+    def serve_metadata_table(self) -> str:
         """Compact, clean and archive the metadata table, each if it is due.
 
         Its compaction is also a condition for archiving the table's timeline: Hudi keeps instants that the metadata
@@ -113,8 +120,19 @@ class ServiceClient:
         """
         with self._client("compacting the metadata table") as client:
             self._table.serve_metadata_table(client)
+        return "The metadata table's own compaction, cleaning and archiving are up to date."
 
     @contextmanager
     def _client(self, doing: str) -> Iterator[Any]:
         with hudi_errors(doing, table=self._table.writer.path), self._table.service_client(self._options) as client:
             yield client
+
+
+STEPS: Mapping[str, Callable[[ServiceClient], str]] = MappingProxyType(
+    {
+        "cleaning": ServiceClient.clean,
+        "archiving": ServiceClient.archive,
+        "metadata_compaction": ServiceClient.serve_metadata_table,
+    }
+)
+"""The work of each service of `sluice.protocol.services.IN_ONE_STEP`."""
