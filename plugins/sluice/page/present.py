@@ -14,6 +14,7 @@ from sluice.page.runs import RunFacts
 from sluice.protocol.history import Attempt, PlannedPartition, RangeSummary, TableHistory, TransactionSummary
 from sluice.protocol.messages import COUNTS
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.summary import FIGURES
 from sluice.redact import redact
 
 Json = dict[str, Any]
@@ -21,7 +22,6 @@ _LAG_LINES = 6  # partitions that have a line each; the others are summed
 _ROWS = 200  # at most so many partitions are listed
 LOGS_SAY_WHY = "The task's log in Airflow says why."
 """Instead of an error that the caller may not read."""
-_TOTALS = (*COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
 
 
 def transaction(found: TransactionSummary, history: TableHistory, timeline: Timeline | None) -> Json:
@@ -52,7 +52,7 @@ def transaction(found: TransactionSummary, history: TableHistory, timeline: Time
         "lag_left": found.lag_left,
         "timeline": timeline.standing(found.instant) if timeline is not None else None,
         "ranges": [[_bar(attempt) for attempt in r.attempts] for r in found.ranges],
-        **{name: found.total(name) for name in _TOTALS},
+        **{name: found.total(name) for name in FIGURES},
     }
 
 
@@ -201,7 +201,7 @@ def _attempt(attempt: Attempt, shown: set[tuple[str, str, int]]) -> Json:
         "parts_seen": attempt.parts_seen,
         "error": redact(attempt.error),
         "recovery": attempt.recovery,
-        **{name: getattr(attempt, name) for name in _TOTALS},
+        **{name: getattr(attempt, name) for name in FIGURES},
         "partitions": [
             {**p._asdict(), "max_timestamp": _time(p.max_timestamp)}
             for p in attempt.partitions

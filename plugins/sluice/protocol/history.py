@@ -17,6 +17,7 @@ from sys import intern
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import (
     COUNTS,
+    SUMS,
     AbortCommit,
     AckCommit,
     ControlMessage,
@@ -309,8 +310,8 @@ def _note_part(attempt: Attempt, status: WriteStatus) -> None:
     if status.part == 0:  # every part repeats these
         for name in COUNTS:
             setattr(attempt, name, getattr(status, name))
-        attempt.bytes_read = sum(p.bytes_read for p in status.partitions)
-        attempt.gaps = sum(p.gaps for p in status.partitions)
+        for name in SUMS:
+            setattr(attempt, name, sum(getattr(p, name) for p in status.partitions))
         attempt.file_groups = len({group for p in status.partitions for group in p.file_groups})
         attempt.partitions = tuple(
             ReadPartition(

@@ -37,6 +37,8 @@ COUNTS = (
     "records_skipped",
 )
 """The counts of an interval's records; the first is the sum of the others."""
+SUMS = ("bytes_read", "gaps")
+"""The figures of partitions (`PartitionResult`) whose sums over an interval's partitions are the interval's."""
 _STATS = ("stats", "quarantine_stats")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluice.errors import Recovery
 from sluice.protocol.messages import NO_LEASE
@@ -49,8 +49,36 @@ class ReadPartition(NamedTuple):
     max_timestamp: datetime | None
 
 
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """What an attempt has read and written: whole numbers, whose sum over an interval's ranges is the interval's.
+
+    Attributes:
+        bytes_read: of the values of all records.
+        bytes_written: of all files, by Hudi's write stats.
+        gaps: offsets that held no record.
+        files: how many files it wrote; `file_groups`: how many file groups they belong to.
+    """
+
+    records_read: int = 0
+    records_written: int = 0
+    records_deleted: int = 0
+    records_quarantined: int = 0
+    records_filtered: int = 0
+    records_skipped: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    gaps: int = 0
+    files: int = 0
+    file_groups: int = 0
+
+
+FIGURES: Final = tuple(one.name for one in fields(Figures))
+"""The names of all figures."""
+
+
 @dataclass(slots=True)
-class Attempt:
+class Attempt(Figures):
     """One attempt at a range, from its WRITE-STATUS.
 
     Attributes:
@@ -61,9 +89,6 @@ class Attempt:
         parts: how many messages its status travels in; `parts_seen` of them are in the topic.
         error: why it failed; None if it succeeded.
         recovery: how to recover from the error.
-        bytes_written: of all files, by Hudi's write stats.
-        files: how many files it wrote; `file_groups`: how many file groups they belong to.
-        bytes_read: of the values of all records; `gaps`: offsets that held no record.
         partitions: the result for each partition; empty if the transaction was thinned.
     """
 
@@ -75,17 +100,6 @@ class Attempt:
     counts: bool = False
     error: str | None = None
     recovery: Recovery | None = None
-    records_read: int = 0
-    records_written: int = 0
-    records_deleted: int = 0
-    records_quarantined: int = 0
-    records_filtered: int = 0
-    records_skipped: int = 0
-    bytes_written: int = 0
-    files: int = 0
-    file_groups: int = 0
-    bytes_read: int = 0
-    gaps: int = 0
     partitions: tuple[ReadPartition, ...] = ()
 
 
@@ -207,7 +221,7 @@ class TransactionSummary:
         return (a for r in self.ranges if (a := r.counting) is not None)
 
     def total(self, what: str) -> int:
-        """The sum of one of the counting attempts' numbers, such as `records_read`, `bytes_read` or `gaps`."""
+        """The sum of one of the counting attempts' `FIGURES`."""
         return sum(getattr(a, what) for a in self.counting())
 
     def errors(self) -> int:
