@@ -100,3 +100,8 @@ def test_a_part_of_a_password_is_not_quoted_as_a_setting():
 def test_start_looks_for_the_server_that_writes_where_the_driver_does():
     assert libpq(of(f"{TWO}?targetServerType=primary"))["target_session_attrs"] == "read-write"
     assert "target_session_attrs" not in libpq(of(POSTGRES))
+
+
+def test_a_connection_of_another_type_is_shown_the_types_that_name_databases():
+    with pytest.raises(ActionRequiredError, match="mysql or mariadb for MariaDB, postgres or postgresql"):
+        address_of(ConnectionSettings("shop", "http", "shop.example"))

@@ -27,8 +27,8 @@ def address_of(connection: ConnectionSettings) -> JdbcAddress:
     if not url.startswith("jdbc:"):
         raise ActionRequiredError(
             "The Airflow connection has no address of a database.",
-            next_step="give it the type postgres, mysql (for MariaDB) or sqlite, or the type jdbc with a whole URL as "
-            "its host, such as jdbc:postgresql://host:5432/database.",
+            next_step=f"give it the type {_types()}; or the type jdbc with a whole URL as its host, such as "
+            "jdbc:postgresql://host:5432/database.",
             connection=connection.id,
             type=connection.type or "(none)",
         )
@@ -71,6 +71,12 @@ def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterat
 
 def _kind(address: JdbcAddress) -> DatabaseKind:
     return next(kind for kind in KINDS.values() if kind.dialect.name == address.dialect.name)
+
+
+def _types() -> str:
+    """The types of Airflow connections that name a database, each with its kind of database."""
+    dialects = (kind.dialect for kind in KINDS.values())
+    return ", ".join(f"{' or '.join(one.connection_types)} for {one.name}" for one in dialects if one.connection_types)
 
 
 def _url(connection: ConnectionSettings) -> str:

@@ -22,7 +22,7 @@ QUERY = "query"
 
 
 class JdbcTables(SourceOptions):
-    """The source: tables, views or a query of PostgreSQL, MariaDB or SQLite."""
+    """The source: tables, views or a query of a relational database, of a kind that docs/jdbc-source.md names."""
 
     connector: ClassVar[str] = "sluice.sources.jdbc.source:source_of"
     reader: ClassVar[str] = "sluice.sources.jdbc.reader:JdbcReader"

@@ -61,7 +61,7 @@ class TableBeside(Section):
 
 
 class Jdbc(SinkOptions):
-    """The sink: one table of a relational database, PostgreSQL, MariaDB or SQLite."""
+    """The sink: one table of a relational database, of a kind that docs/jdbc-sink.md names."""
 
     connector: ClassVar[str] = "sluice.sinks.jdbc.sink:JdbcSink"
     row_writer: ClassVar[str] = "sluice.sinks.jdbc.writer:JdbcWriter"
