@@ -11,13 +11,18 @@ from protocol_messages import abort, ack, end, start, status
 from sluice.protocol.confine import start_digest
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterAddress
-from sluice.protocol.messages import LostOffsets, decode, encode, join
+from sluice.protocol.messages import COUNTS, AckCommit, LostOffsets, WriteStatus, decode, encode, join
+from sluice.protocol.summary import FIGURES
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 
 
 @pytest.mark.parametrize("message", [start("1"), status("1"), end("1"), ack("1"), abort("1")], ids=lambda m: m.type)
 def test_a_message_is_read_back_as_it_was(message):
     assert decode(encode(message)) == message
+
+
+def test_a_count_of_records_is_in_a_status_in_an_acknowledgement_and_in_summaries():
+    assert set(COUNTS) <= set(WriteStatus.model_fields) & set(AckCommit.model_fields) & set(FIGURES)
 
 
 def test_a_start_has_registries_by_cluster_only_where_clusters_have_their_own():

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from sluice.errors import ActionRequiredError
 from sluice.protocol.known_streams import KnownStreams
-from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.messages import LostOffsets, PlannedRange, RecordCounts, StartCommit, WriteStatus
 from sluice.protocol.notes_topics import NotesTopic
 from sluice.protocol.offsets import TRANSACTION_KEY, TopicPartition
 from sluice.protocol.placement import PlacementNote, placement_note
@@ -53,7 +53,7 @@ class RowCounts(Untrusted):
     deletes: int = 0
 
 
-class CommitNote(Untrusted):
+class CommitNote(RecordCounts):
     """The note of one commit. One without an instant is no commit of Sluice's, or of no commit at all.
 
     Attributes:
@@ -92,12 +92,6 @@ class CommitNote(Untrusted):
     signed_by_log_from: int | None = None
     dag_id: str | None = None
     run_id: str | None = None
-    records_read: int = 0
-    records_written: int = 0
-    records_deleted: int = 0
-    records_quarantined: int = 0
-    records_filtered: int = 0
-    records_skipped: int = 0
     average_record_bytes: float | None = None
     valid_through: datetime | None = None
     losses: tuple[LostOffsets, ...] = ()

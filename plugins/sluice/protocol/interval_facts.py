@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.messages import PlannedRange, RecordCounts, StartCommit, WriteStatus
 from sluice.protocol.policy import IntervalKind
 from sluice.protocol.settlement import (
     committed_ranges,
@@ -25,7 +25,7 @@ from sluice.protocol.transaction import State, Transaction
 _MANY = 500  # partitions; the facts are kept in Airflow's database, for each run
 
 
-class IntervalFacts(BaseModel):
+class IntervalFacts(RecordCounts):
     """A transaction's outcome and figures.
 
     Attributes:
@@ -48,20 +48,12 @@ class IntervalFacts(BaseModel):
         reason: why it was aborted.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     instant: str
     run_id: str
     kind: IntervalKind = "continue"
     state: State
     planned: tuple[PlannedRange, ...] = ()
     stands: tuple[PlannedRange, ...] = ()
-    records_read: int = 0
-    records_written: int = 0
-    records_deleted: int = 0
-    records_quarantined: int = 0
-    records_filtered: int = 0
-    records_skipped: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     lag_records: int | None = None

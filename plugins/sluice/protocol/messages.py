@@ -28,15 +28,21 @@ from sluice.untrusted import Untrusted, members, model_of
 PROTOCOL_VERSION = 1
 NO_LEASE = -1
 _NONE: Mapping[TopicPartition, int] = MappingProxyType({})
-COUNTS = (
-    "records_read",
-    "records_written",
-    "records_deleted",
-    "records_quarantined",
-    "records_filtered",
-    "records_skipped",
-)
-"""The counts of an interval's records; the first is the sum of the others."""
+
+
+class RecordCounts(Untrusted):
+    """The counts of an interval's records; the first is the sum of the others."""
+
+    records_read: int = 0
+    records_written: int = 0
+    records_deleted: int = 0
+    records_quarantined: int = 0
+    records_filtered: int = 0
+    records_skipped: int = 0
+
+
+COUNTS = tuple(RecordCounts.model_fields)
+"""Their names, which WRITE-STATUS and ACK-COMMIT have after their envelope."""
 SUMS = ("bytes_read", "gaps")
 """The figures of partitions (`PartitionResult`) whose sums over an interval's partitions are the interval's."""
 _STATS = ("stats", "quarantine_stats")
