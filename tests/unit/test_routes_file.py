@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import PipelineFileError
-from sluice.pipeline import load_pipeline, load_pipelines
+from sluice.pipeline import Pipeline, Routes, load_pipeline, load_pipelines
 
 FILE = """\
 name: shop
@@ -64,6 +64,11 @@ def test_one_of_them_has_an_address(tmp_path):
         load_pipeline(file)
     with pytest.raises(PipelineFileError, match="have no table refund"):
         load_pipeline(f"{file}#refund")
+
+
+def test_a_table_may_set_each_key_of_a_file_but_those_that_all_share():
+    keys = set(Pipeline.model_fields) - {"name", "source", "control"}
+    assert Routes(by="kind", tables={"payment": dict.fromkeys(keys)}).tables["payment"].keys() == keys
 
 
 @pytest.mark.parametrize(
