@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka import transactional
+from sluice.protocol.identity import LogId
+from sluice.protocol.quarantine import Quarantined
+from sluice.sources.kafka.redriven import Redriven
 
-from .harness import CLUSTER, Flow, wait_for
+from .harness import CLUSTER, Flow, kafka_settings, wait_for
+from .harness.topics import consume, create
 from .quarantined import TOLERANT, send
 from .test_redrive import BAD, _json, _sent, connect
 
@@ -93,3 +100,48 @@ def test_lost_notes_are_noticed_and_given_up_by_name_alone(make_flow):
     assert _json(flow, "list")["lost_notes"] == []
     assert _sent(flow, "--instant", old) == 2
     assert _sent(flow, "--instant", old) == 0
+
+
+@pytest.fixture
+def records(bootstrap, topic_name, monkeypatch):
+    """Records of a topic, of which four are sent in a transaction."""
+    monkeypatch.setattr(transactional, "_CHUNK_RECORDS", 4)
+    topic = topic_name("again")
+    create(bootstrap, topic, 1)
+    no_ids = LogId(None, None)
+    return [Quarantined("1", topic, 0, n, "bad", "value", 0, "r", no_ids, value=b"%d" % n) for n in range(10)]
+
+
+def test_a_process_that_knows_the_earlier_topic_alone_is_fenced(bootstrap, topic_name, records):
+    """It has sent some, and has asked for the table's topics once more: right after that the table moves."""
+    kafka, old, new = kafka_settings(bootstrap), topic_name("old"), topic_name("new")
+    asked: list[None] = []
+
+    def moves_after_that() -> None:
+        asked.append(None)
+        if len(asked) == 2:
+            assert Redriven(kafka, new, "/lake/t", [old]).send(records, {}).total() == 6
+
+    with pytest.raises(RetryableError, match="Another process"):
+        Redriven(kafka, old, "/lake/t").send(records, {}, moves_after_that)
+    assert sorted(int(one.value or b"") for one in consume(bootstrap, records[0].topic)) == list(range(10))
+
+
+def test_a_process_that_began_before_the_table_moved_gives_way(bootstrap, topic_name, records):
+    """It takes the transactional id after the other process, so it isn't fenced; but it asks the table then."""
+    kafka, old, new = kafka_settings(bootstrap), topic_name("old"), topic_name("new")
+    moved: list[None] = []
+
+    def interrupted() -> Iterator[Quarantined]:
+        yield from records[:6]
+        assert Redriven(kafka, new, "/lake/t", [old]).send(records, {}).total() == 6
+        moved.append(None)
+        yield from records[6:]
+
+    def require_same_topics() -> None:
+        if moved:
+            raise RetryableError("The table moved.", next_step="")
+
+    with pytest.raises(RetryableError, match="The table moved"):
+        Redriven(kafka, old, "/lake/t").send(interrupted(), {}, require_same_topics)
+    assert sorted(int(one.value or b"") for one in consume(bootstrap, records[0].topic)) == list(range(10))
