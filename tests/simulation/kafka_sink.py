@@ -298,12 +298,7 @@ class SimTopics(KafkaTable):
             target, _Log(world, process), lambda: staging, writer, clock_wait, process.name, TIMEOUT, writable=True
         )
         self.lease = lease
-        self._of, self._world, self._machine = process, world, SimMachine(world, process)
-
-    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> SimTopics:
-        other = SimTopics(self._world, self._of, writer, self.clock_wait, self.lease)
-        other._log, other._rests_on = self._log, self._rests_on
-        return other
+        self._world, self._machine = world, SimMachine(world, process)
 
     def await_clock(self) -> None:
         wait_for_clock(self._world, self._machine, self.newest_time(), self.clock_wait)

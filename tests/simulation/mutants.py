@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from confluent_kafka import IsolationLevel
 
+from sluice.connectors.intervals import Turn
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import checks, commit, coordinator, planning, session, start, streams
 from sluice.coordinator.commit import Committer
@@ -229,6 +230,7 @@ _START_MESSAGE = Starter._start_message
 _END_SUPERSEDED = Starter.end_superseded
 _COMMIT_FILES = SimFiles.commit
 _WHOLE = KafkaTable._whole
+_TURN = KafkaTable._turn
 
 
 def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
@@ -274,11 +276,10 @@ def _send_again(self: SimSender, records: Iterable[Any]) -> None:
         _SEND(SimSender(self._world, self._process), whole)
 
 
-def _on_any_commit(self: KafkaTable, instant: str) -> int:
+def _on_any_commit(self: KafkaTable, instant: str) -> Turn:
     """The log's entry of an interval is looked at, and not the commit that it rests on."""
-    if self._log.is_open(instant) is None:
-        raise RetryableError("The interval is not under way any more.", next_step="look again.")
-    return 1 if self._log.last is None else self._log.last.number + 1
+    turn = _TURN(self, instant)
+    return replace(turn, planned_on=turn.last)
 
 
 def _last_number(self: Shop, partition: int) -> int:
@@ -428,7 +429,7 @@ MUTANTS: dict[str, Mutant] = {
     "a topic: who had the transactional id before isn't refused": _replaced(Brokers, "fence", lambda *_: None),
     "a topic: records are sent apart from the log's entry": _replaced(KafkaTable, "_whole", _apart),
     "a topic: a commit doesn't look on which one it rests": _together(
-        _UNCOMPARED, _replaced(KafkaTable, "_require_turn", _on_any_commit)
+        _UNCOMPARED, _replaced(KafkaTable, "_turn", _on_any_commit)
     ),
     "a topic: the log is read before the transactional id is taken": _replaced(KafkaTable, "_taken", _look_first),
     "a topic: a commit whose answer was lost is sent again": _replaced(TransactionalSender, "send", _send_again),

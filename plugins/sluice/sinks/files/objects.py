@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from sluice.connectors.sink import InstantState
 from sluice.failpoints import reach
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.log import Record
@@ -35,10 +34,8 @@ class ObjectTable(FilesTable):
 
     _storage: Objects
 
-    def __init__(
-        self, storage: Objects, writer: TableSpec, clock_wait: timedelta, process: str, based_on: int | None = None
-    ) -> None:
-        super().__init__(storage, writer, clock_wait, process, based_on)
+    def __init__(self, storage: Objects, writer: TableSpec, clock_wait: timedelta, process: str) -> None:
+        super().__init__(storage, writer, clock_wait, process)
 
     def prepare(self) -> None:
         """Check that the store honours conditional writes; folders need not be created."""
@@ -47,15 +44,6 @@ class ObjectTable(FilesTable):
     def is_there(self) -> bool:
         """Whether the folder is a table."""
         return self._storage.exists(_PROBE)
-
-    def state_of(self, instant: str) -> InstantState:
-        """See `Table`. An instant that is being rolled back counts as absent: it can't be committed any more."""
-        if self._log.find(instant) is not None:
-            return "completed"
-        is_open = self._is_under_way(instant)
-        if self._log.find(instant) is not None:  # committed between the two checks
-            return "completed"
-        return "pending" if is_open else "absent"
 
     def forbid_commit(self, instant: str) -> bool:
         """Take the number that the instant's commit would get; see `sluice.connectors.sink.ForbidsCommits`."""
@@ -100,12 +88,8 @@ class ObjectTable(FilesTable):
                 continue  # another interval was committed, perhaps this one
             return False
 
-    def _is_open(self, instant: str) -> bool:
-        """See `FilesTable`. A committed interval isn't open: a second commit of it would take another number."""
-        return self._log.find(instant) is None and self._is_under_way(instant)
-
     def _is_under_way(self, instant: str) -> bool:
-        """Whether the interval is pending and not being rolled back.
+        """See `FilesTable`. An interval that is being rolled back isn't: it can't be committed any more.
 
         The order of the checks matters: a roll-back deletes `pending` before `aborting`.
         """

@@ -39,10 +39,8 @@ class RenamedTable(FilesTable):
 
     _storage: Renames
 
-    def __init__(
-        self, storage: Renames, writer: TableSpec, clock_wait: timedelta, process: str, based_on: int | None = None
-    ) -> None:
-        super().__init__(storage, writer, clock_wait, process, based_on)
+    def __init__(self, storage: Renames, writer: TableSpec, clock_wait: timedelta, process: str) -> None:
+        super().__init__(storage, writer, clock_wait, process)
 
     def _enter(self, number: int, record: Record) -> None:
         aside = f"{PENDING}/{record.instant}/{uuid.uuid4().hex}.json"

@@ -111,6 +111,13 @@ class Objects(Storage, Protocol):
         ...
 
 
+def emptied(storage: Storage, folder: str) -> list[str]:
+    """Delete a folder; returns the paths of the data files that were in it."""
+    gone = [f"{folder}/{path}" for path in storage.files(folder)]
+    storage.delete(folder)
+    return gone
+
+
 _LOCAL = "file://"
 
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Self
 
-from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Ended, InstantState, WrittenInterval
+from sluice.connectors.intervals import IntervalTable, LoggedCommit
+from sluice.connectors.sink import InstantState
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
-from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, holds_checkpoint, read_checkpoint
+from sluice.protocol.offsets import holds_checkpoint
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options.names import (
     ABORTING,
@@ -35,10 +33,10 @@ from sluice.sinks.files.options.names import (
     staging,
 )
 from sluice.sinks.files.options.pinned import PinnedFiles
-from sluice.sinks.files.storage import Storage
+from sluice.sinks.files.storage import Storage, emptied
 
 
-class FilesTable(TimedByMachine):
+class FilesTable(IntervalTable):
     """The folder, opened by one process; see `sluice.connectors.sink.Table`.
 
     Args:
@@ -46,21 +44,16 @@ class FilesTable(TimedByMachine):
         writer: the settings for writing intervals.
         clock_wait: how long to wait for this machine's clock to pass the last interval's instant.
         process: the identity of the process that carries out commits.
-        based_on: the log's last number when the checkpoint was last read; None if it wasn't read.
     """
 
     columns = None
     """No column is required because earlier intervals have it: each file has its own schema."""
 
-    def __init__(
-        self, storage: Storage, writer: TableSpec, clock_wait: timedelta, process: str, based_on: int | None = None
-    ) -> None:
-        self.writer = writer
-        self.clock_wait = clock_wait
+    def __init__(self, storage: Storage, writer: TableSpec, clock_wait: timedelta, process: str) -> None:
+        self.writer, self.clock_wait, self.process = writer, clock_wait, process
         self._storage = storage
-        self._process = process
         self._log = IntervalLog(storage)
-        self._based_on = based_on
+        self._based_on: int | None = None  # the log's last number, when the checkpoint was read
 
     def prepare(self) -> None:
         """Create the folders of the log."""
@@ -70,17 +63,6 @@ class FilesTable(TimedByMachine):
     def is_there(self) -> bool:
         """Whether the folder holds a table."""
         return self._storage.exists(LOG)
-
-    @property
-    def process(self) -> str:
-        """See `Table`."""
-        return self._process
-
-    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> Self:  # noqa: ARG002 - it has none
-        """See `Table`."""
-        made = type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
-        made._log = self._log
-        return made
 
     # What is committed
 
@@ -109,27 +91,23 @@ class FilesTable(TimedByMachine):
         """See `Table`. The log outranks the folder of a pending interval, which may be left over."""
         if self._log.find(instant) is not None:
             return "completed"
-        there = self._storage.exists(f"{PENDING}/{instant}") or self._storage.exists(f"{ABORTING}/{instant}")
-        if there and self._log.find(instant) is not None:  # committed between the two checks
+        is_under_way = self._is_under_way(instant)
+        if self._log.find(instant) is not None:  # committed between the two checks, and perhaps published
             return "completed"
-        return "pending" if there else "absent"
+        return "pending" if is_under_way else "absent"
 
-    def written_by(self, instant: str) -> WrittenInterval | None:
-        """See `Table`. Each file is a file group."""
+    def _committed(self, instant: str) -> LoggedCommit | None:
+        """See `IntervalTable`. Each file is a file group."""
         found = self._log.find(instant)
-        if found is None or OFFSETS_KEY not in found[1].extra:
+        if found is None:
             return None
-        record = found[1]
-        checkpoint = read_checkpoint(record.extra, "", ())
-        return WrittenInterval(
-            instant, read_note(record.extra), {"": tuple(one.path for one in record.files)}, checkpoint
-        )
+        return LoggedCommit(instant, found[1].extra, {"": tuple(one.path for one in found[1].files)})
 
     # The two phases of a commit
 
     def newest_time(self) -> str:
         """See `TimedByMachine`."""
-        return max([*self._under_way(), *self._newest()], default="")
+        return max([*self._pending(), *self._newest()], default="")
 
     def open(self, instant: str) -> None:
         """See `Table`."""
@@ -150,7 +128,7 @@ class FilesTable(TimedByMachine):
         """
         # First the number: a roll-back after the check of the interval's state makes it impossible to take the number.
         number = (self._log.last() if self._based_on is None else self._based_on) + 1
-        if not self._is_open(instant):
+        if self.state_of(instant) != "pending":
             raise self._overtaken(instant)
         pinned, written = PinnedFiles.of(self.writer), list(committables)
         layout = pinned.layout
@@ -215,23 +193,18 @@ class FilesTable(TimedByMachine):
 
     # What processes leave behind that were suspended for too long
 
-    def leftovers(self) -> set[str]:
-        """See `Table`. Folders of pending intervals, and the participants' folders."""
-        return {*self._under_way(), *self._storage.names(INNER)}
+    def _pending(self) -> set[str]:
+        return {*self._storage.names(PENDING), *self._storage.names(ABORTING)}
 
-    def sweep(self, ended: Ended) -> list[str]:
-        """Delete the participants' files of ended intervals; see `Table`. Visible files are never touched."""
-        swept: list[str] = []
-        there = set(self._storage.names(INNER)) if ended.registered else set()
-        for instant in sorted(there & ended.registered.keys()):
-            folder = staging(instant)
-            if self._is_over(instant):
-                swept += [f"{folder}/{path}" for path in self._storage.files(folder)]
-                self._storage.delete(folder)
-        return swept
+    def _staged(self) -> set[str]:
+        return set(self._storage.names(INNER))
+
+    def _delete_staged(self, instant: str) -> list[str]:
+        """See `IntervalTable`. Visible files are elsewhere."""
+        return emptied(self._storage, staging(instant))
 
     def _is_over(self, instant: str) -> bool:
-        """Whether an interval no longer needs its participants' files, whatever a message says."""
+        """See `IntervalTable`. A committed interval's files are needed until they are visible."""
         found = self._log.find(instant)
         if found is not None:
             return self._storage.exists(committed_mark(found[0]))
@@ -242,16 +215,13 @@ class FilesTable(TimedByMachine):
     def _newest(self) -> list[str]:
         return [record.instant for _, record in itertools.islice(self._log.newest_first(), 1)]
 
-    def _under_way(self) -> list[str]:
-        return [*self._storage.names(PENDING), *self._storage.names(ABORTING)]
-
     def _is_taken(self, path: str) -> bool:
         """Whether a file's name is taken."""
         return self._storage.exists(path)
 
-    def _is_open(self, instant: str) -> bool:
-        """Whether an interval may be committed at the time of this check."""
-        return self.state_of(instant) == "pending"
+    def _is_under_way(self, instant: str) -> bool:
+        """Whether there is a folder of a pending interval, or of one that is being rolled back."""
+        return self._storage.exists(f"{PENDING}/{instant}") or self._storage.exists(f"{ABORTING}/{instant}")
 
     @abstractmethod
     def _enter(self, number: int, record: Record) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from sluice.connectors.clock import TimedByMachine, instant_now
-from sluice.connectors.sink import Ended, InstantState, WrittenInterval
-from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
+from sluice.connectors.clock import instant_now
+from sluice.connectors.intervals import LoggedCommit, TransactionalTable, Turn
+from sluice.connectors.sink import InstantState
+from sluice.errors import ActionRequiredError, IntervalError, SluiceError
 from sluice.failpoints import reach
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.logs import log
-from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import read_checkpoint
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
@@ -41,13 +39,14 @@ _LOADED_WITH = "sluice.loaded_with"
 _CLAIMING = "saying which tables are loaded together"
 
 
-class JdbcTable(TimedByMachine):
+class JdbcTable(TransactionalTable):
     """The table, opened by one process; see `sluice.connectors.sink.Table`.
 
     Attributes:
         writer: the settings for writing it.
         clock_wait: how long to wait for this machine's clock to pass the last interval.
         jvm: the JVM with the connection.
+        process: the JVM's, with which the connection ends.
     """
 
     def __init__(
@@ -66,24 +65,9 @@ class JdbcTable(TimedByMachine):
         self.jvm = jvm
         self._target = Target(database.dialect, schema, name)
         self._key = database.dialect.canonical(schema, name)
-        self.writer = writer
-        self.clock_wait = clock_wait
-        self._process = process
+        self.writer, self.clock_wait, self.process = writer, clock_wait, process
         self._writable = writable
         self._positions, self._instants = self._target.own(POSITIONS), self._target.own(INSTANTS)
-        self._rests_on: tuple[str | None] | None = None
-        self._further: tuple[TableSpec, ...] = ()
-
-    @property
-    def process(self) -> str:
-        """See `Table`. The JVM, to which the connection belongs, and with which it ends."""
-        return self._process
-
-    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> JdbcTable:
-        """See `Table`. The same table, with the same connection."""
-        other = copy(self)
-        other.writer, other._further = writer, tuple(further)
-        return other
 
     # The tables themselves
 
@@ -162,8 +146,12 @@ class JdbcTable(TimedByMachine):
 
     # What is committed
 
-    def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the last commit, on which the intervals opened afterwards are based."""
+    def _last(self) -> LoggedCommit | None:
+        """See `TransactionalTable`.
+
+        Raises:
+            ActionRequiredError: another pipeline loads the table together with others.
+        """
         found = self._database.rows(
             f"SELECT instant, metadata FROM {self._positions} WHERE sink_table = ?",
             self._key,
@@ -178,8 +166,7 @@ class JdbcTable(TimedByMachine):
                 f"{POSITIONS}.",
                 table=self._key,
             )
-        self._rests_on = (instant,)
-        return None if instant is None else kept_metadata(metadata)
+        return None if instant is None else LoggedCommit(instant, kept_metadata(metadata))
 
     def state_of(self, instant: str) -> InstantState:
         """See `Table`. By the interval's row."""
@@ -188,13 +175,10 @@ class JdbcTable(TimedByMachine):
             return "absent"
         return "completed" if found[0][0] == "completed" else "pending"
 
-    def written_by(self, instant: str) -> WrittenInterval | None:
-        """See `Table`. None for an interval whose row is no longer kept."""
+    def _committed(self, instant: str) -> LoggedCommit | None:
         found = self._interval("state, metadata", instant)
-        if not found or found[0][0] != "completed":
-            return None
-        extra = kept_metadata(found[0][1])
-        return WrittenInterval(instant, read_note(extra), {}, read_checkpoint(extra, "", ()))
+        done = found and found[0][0] == "completed"
+        return LoggedCommit(instant, kept_metadata(found[0][1])) if done else None
 
     # The two phases of a commit
 
@@ -207,7 +191,7 @@ class JdbcTable(TimedByMachine):
 
     def open(self, instant: str) -> None:
         """Enter the interval as pending, with the commit on which it is based."""
-        rests_on = self._rests_on[0] if self._rests_on is not None else self._position()
+        rests_on = self._plan_base()
         if not self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key):
             with self._database.changing("opening the interval"):
                 self._run(
@@ -252,26 +236,15 @@ class JdbcTable(TimedByMachine):
                 )
         reach("jdbc.before_transaction")
         with self._database.transaction(COMMITTING):
-            if not self._take_turn(instant):
-                log.info("another process has committed the interval already", instant=instant, table=self._key)
+            if not self._may_commit(instant):
                 return []
             mirrors = self.writer.mirrors  # an empty snapshot counts, too
             absent = self._merge(instant, [one for one in staged if mirrors or one.rows or one.deletes])
             self._write_position(instant, staged, json.dumps(dict(extra)), absent)
             reach("jdbc.before_database_commit")
         reach("jdbc.after_database_commit")
-        self._drop(self._database.staging_tables(self._target, self._key, instant))
+        self._delete_staged(instant)
         return []
-
-    def forbid_commit(self, instant: str) -> bool:
-        """Delete a pending interval's row; see `sluice.connectors.sink.ForbidsCommits`."""
-        self._run(
-            f"DELETE FROM {self._instants} WHERE sink_table = ? AND instant = ? AND state = 'pending'",
-            "taking an interval back",
-            self._key,
-            instant,
-        )
-        return self.state_of(instant) != "completed"
 
     def last_commits(self) -> list[str]:
         """See `sluice.connectors.sink.ForbidsCommits`. All that the database remembers, at most 1,000."""
@@ -281,76 +254,60 @@ class JdbcTable(TimedByMachine):
         )
         return sorted((found[0][0] or "").split(",")) if found[0][0] else []
 
-    def rollback(self, instant: str) -> bool:
-        """See `Table`. First deletes the interval's row, so that it can't be committed, then its staging tables."""
+    def _take_back(self, instant: str) -> InstantState:
+        """See `TransactionalTable`. Deletes the interval's row."""
         gone = self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND instant = ? AND state = 'pending'",
             "taking an interval back",
             self._key,
             instant,
         )
-        if self.state_of(instant) == "completed":
-            return False
-        self._drop(self._database.staging_tables(self._target, self._key, instant))
-        return gone > 0
+        if gone:
+            return "pending"
+        return "completed" if self.state_of(instant) == "completed" else "absent"
 
     # What processes leave behind that were suspended for too long
 
-    def leftovers(self) -> set[str]:
-        """See `Table`. Intervals with a pending row, and those with staging tables."""
+    def _pending(self) -> set[str]:
         found = self._database.rows(
             f"SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'pending'", self._key
         )
-        return {instant for (instant,) in found if instant is not None} | self._staged()
-
-    def sweep(self, ended: Ended) -> list[str]:
-        """Drop the staging tables of ended intervals, whether or not they were merged."""
-        swept = []
-        there = self._staged() if ended.registered else set()
-        for instant in sorted(there & ended.registered.keys()):
-            if self.state_of(instant) != "pending":
-                swept += self._drop(self._database.staging_tables(self._target, self._key, instant))
-        return swept
+        return {instant for (instant,) in found if instant is not None}
 
     def _staged(self) -> set[str]:
-        """The intervals that have staging tables."""
         names = self._database.staging_tables(self._target, self._key)
         return {instant for instant in map(instant_of_staging, names) if instant is not None}
 
+    def _delete_staged(self, instant: str) -> list[str]:
+        """See `IntervalTable`. A table that a zombie still writes to is left for the next sweep."""
+        gone = []
+        for name in self._database.staging_tables(self._target, self._key, instant):
+            try:
+                self._run(f"DROP TABLE IF EXISTS {self._target.own(name)}", "dropping a staging table")
+            except SluiceError as error:
+                log.warning("a staging table could not be dropped; the next interval tries again", reason=str(error))
+            else:
+                gone.append(name)
+        return gone
+
     # The commit's transaction
 
-    def _take_turn(self, instant: str) -> bool:
-        """Lock the table's position, and check that the interval may be committed; False if it is committed already."""
+    def _turn(self, instant: str) -> Turn:
+        """See `TransactionalTable`. Locks the table's position."""
         lock = self._target.dialect.lock_row
         found = self._database.rows(
             f"SELECT instant FROM {self._positions} WHERE sink_table = ?{lock}", self._key, doing=COMMITTING
         )
         last = found[0][0] if found else None
-        row = self._interval("state, rests_on", instant)
-        if row and row[0][0] == "completed":
-            return False
-        if not row or not found:
-            raise RetryableError(
-                "The interval is not under way any more: it was rolled back.",
-                next_step="nothing was committed; the step looks again.",
-                table=self._key,
-                instant=instant,
-            )
-        if row[0][1] != last:
-            raise IntervalError(
-                "Another interval was committed since this one was planned: committing it would double or lose rows.",
-                next_step="nothing was committed; the next interval starts from the offsets that the table has now.",
-                table=self._key,
-                instant=instant,
-                planned_on=row[0][1] or "an empty table",
-                last_commit=last or "an empty table",
-            )
-        return True
+        state, rests_on = next(iter(self._interval("state, rests_on", instant)), (None, None))
+        if state == "completed":
+            return Turn("completed", rests_on, last)
+        return Turn("pending" if state and found else "absent", rests_on, last)
 
     def _merge(self, instant: str, staged: Sequence[Committable]) -> int:
         """Merge staging tables; returns the number of rows deleted because a snapshot lacks their keys."""
         tables = []
-        for number, writer in enumerate((self.writer, *self._further)):
+        for number, writer in enumerate((self.writer, *self.further)):
             of_table = [one for one in staged if one.table == (writer.name if number else "")]
             if of_table:
                 fields = struct_of_ddl(self.jvm, writer.schema_ddl)["fields"]
@@ -392,22 +349,6 @@ class JdbcTable(TimedByMachine):
         )
 
     # How
-
-    def _drop(self, names: Iterable[str]) -> list[str]:
-        """Drop staging tables. A table that a zombie still writes to is left for the next sweep."""
-        gone = []
-        for name in names:
-            try:
-                self._run(f"DROP TABLE IF EXISTS {self._target.own(name)}", "dropping a staging table")
-            except SluiceError as error:
-                log.warning("a staging table could not be dropped; the next interval tries again", reason=str(error))
-            else:
-                gone.append(name)
-        return gone
-
-    def _position(self) -> str | None:
-        found = self._database.rows(f"SELECT instant FROM {self._positions} WHERE sink_table = ?", self._key)
-        return found[0][0] if found else None
 
     def _interval(self, columns: str, instant: str) -> list[tuple[str | None, ...]]:
         return self._database.rows(

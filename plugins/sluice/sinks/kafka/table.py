@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sluice.connectors.clock import TimedByMachine, instant_now
-from sluice.connectors.sink import Ended, InstantState, WrittenInterval
-from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
+from sluice.connectors.clock import instant_now
+from sluice.connectors.intervals import LoggedCommit, TransactionalTable, Turn
+from sluice.connectors.sink import InstantState
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.transactional import Record, TransactionalSender
 from sluice.logs import log as story
-from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, read_checkpoint
-from sluice.sinks.files.storage import Storage
+from sluice.sinks.files.storage import Storage, emptied
 from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.identity import NotedLife, TopicLife
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
@@ -35,7 +34,7 @@ from sluice.sinks.kafka.staged import Staged
 _RECENT: Final = 16  # enough: no aborted interval is among them, since the broker refuses such a commit
 
 
-class KafkaTable(TimedByMachine):
+class KafkaTable(TransactionalTable):
     """One pipeline's topics, opened by one process; see `sluice.connectors.sink.Table`.
 
     Args:
@@ -47,7 +46,6 @@ class KafkaTable(TimedByMachine):
         process: the identity of the process that carries out commits.
         timeout: how long a transaction may take.
         writable: whether the table is open for writing.
-        rests_on: a list with the instant of the commit whose checkpoint was read last; empty before the first read.
     """
 
     def __init__(
@@ -61,38 +59,16 @@ class KafkaTable(TimedByMachine):
         timeout: timedelta,
         *,
         writable: bool,
-        rests_on: list[str | None] | None = None,
     ) -> None:
         self.target, self.writer, self.clock_wait, self.writable = target, writer, clock_wait, writable
-        self._log, self._storage, self._process, self._timeout = log, storage, process, timeout
-        self._rests_on: list[str | None] = [] if rests_on is None else rests_on
-
-    @property
-    def process(self) -> str:
-        """See `Table`."""
-        return self._process
-
-    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> KafkaTable:  # noqa: ARG002 - it has none
-        """See `Table`."""
-        return KafkaTable(
-            self.target,
-            self._log,
-            self._storage,
-            writer,
-            self.clock_wait,
-            self._process,
-            self._timeout,
-            writable=self.writable,
-            rests_on=self._rests_on,
-        )
+        self.process = process
+        self._log, self._storage, self._timeout = log, storage, timeout
 
     # What is committed
 
-    def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the last commit, on which the intervals opened afterwards are based."""
+    def _last(self) -> LoggedCommit | None:
         last = self._log.read().last
-        self._rests_on[:] = [None if last is None else last.instant]
-        return None if last is None else dict(last.extra)
+        return None if last is None else LoggedCommit(last.instant, last.extra)
 
     def written_to(self) -> Mapping[str, NotedLife]:
         """The log's note of each topic that was ever written to: id and number of partitions."""
@@ -101,17 +77,18 @@ class KafkaTable(TimedByMachine):
 
     def state_of(self, instant: str) -> InstantState:
         """See `Table`. An open Kafka transaction doesn't count; only taking the transactional id settles its fate."""
-        log = self._log.read()
-        if log.find(instant) is not None:
-            return "completed"
-        return "pending" if log.is_open(instant) is not None else "absent"
+        self._log.read()
+        return self._state(instant)
 
-    def written_by(self, instant: str) -> WrittenInterval | None:
-        """See `Table`. None for an interval that is no longer in the log."""
+    def _state(self, instant: str) -> InstantState:
+        """An interval's state when the log was last read."""
+        if self._log.find(instant) is not None:
+            return "completed"
+        return "pending" if self._log.is_open(instant) is not None else "absent"
+
+    def _committed(self, instant: str) -> LoggedCommit | None:
         found = self._log.read().find(instant)
-        if found is None or OFFSETS_KEY not in found.extra:
-            return None
-        return WrittenInterval(instant, read_note(found.extra), {}, read_checkpoint(found.extra, "", ()))
+        return None if found is None else LoggedCommit(instant, found.extra)
 
     # The two phases of a commit
 
@@ -135,9 +112,7 @@ class KafkaTable(TimedByMachine):
                     table=self.writer.path,
                     instant=instant,
                 )
-            last = self._log.last
-            rests_on = self._rests_on[0] if self._rests_on else None if last is None else last.instant
-            sender.send([self._log.record_of_open(instant, rests_on)])
+            sender.send([self._log.record_of_open(instant, self._plan_base())])
 
     def commit(
         self,
@@ -167,15 +142,11 @@ class KafkaTable(TimedByMachine):
         records = Staged(self._storage(), instant, staged, self.log_topic, begins)
         reach("sink.before_fencing")
         with self._taken(records.smallest) as sender:
-            if self._log.find(instant) is not None:
-                story.info(
-                    "another process has committed the interval already", instant=instant, table=self.writer.path
-                )
+            if not self._may_commit(instant):
                 return []
-            number = self._require_turn(instant)
             began = time.monotonic()
             try:
-                sender.send(self._whole(sender, spans, number, instant, staged, extra, records, lives))
+                sender.send(self._whole(sender, spans, instant, staged, extra, records, lives))
             except RetryableError as error:
                 if time.monotonic() - began < self._timeout.total_seconds():
                     raise
@@ -188,7 +159,7 @@ class KafkaTable(TimedByMachine):
                     transaction_timeout=str(self._timeout),
                 ) from error
         reach("sink.after_commit_transaction")
-        self._storage().delete(staging_folder(instant))
+        self._delete_staged(instant)
         return self._remarks(records.oldest)
 
     def _remarks(self, oldest: Mapping[str, int]) -> list[str]:
@@ -216,34 +187,16 @@ class KafkaTable(TimedByMachine):
             "sink's `timestamp` to wallclock"
         ]
 
-    def _require_turn(self, instant: str) -> int:
-        """The number of this commit, after checking that the interval may be committed now."""
+    def _turn(self, instant: str) -> Turn:
+        """See `TransactionalTable`. The log was read after this process had taken the transactional id."""
         last, opened = self._log.last, self._log.is_open(instant)
-        if opened is None:
-            raise RetryableError(
-                "The interval is not under way any more: it was rolled back.",
-                next_step="nothing was committed; the step looks again.",
-                table=self.writer.path,
-                instant=instant,
-            )
-        newest = None if last is None else last.instant
-        if opened.rests_on != newest:
-            raise IntervalError(
-                "Another interval was committed since this one was planned: committing it would double or lose "
-                "records.",
-                next_step="nothing was committed; the next interval starts from the offsets that the log has now.",
-                table=self.writer.path,
-                instant=instant,
-                planned_on=opened.rests_on or "an empty log",
-                last_commit=newest or "an empty log",
-            )
-        return 1 if last is None else last.number + 1
+        planned_on = None if opened is None else opened.rests_on
+        return Turn(self._state(instant), planned_on, None if last is None else last.instant)
 
     def _whole(
         self,
         sender: TransactionalSender,
         spans: Spans,
-        number: int,
         instant: str,
         staged: Sequence[Committable],
         extra: Mapping[str, str],
@@ -257,7 +210,7 @@ class KafkaTable(TimedByMachine):
         last = self._log.last
         written = records.way if records.way is not None else last.written if last is not None else NOTHING
         done = Commit(
-            number,
+            1 if last is None else last.number + 1,
             instant,
             instant_now(),
             sum(one.rows for one in staged),
@@ -273,50 +226,29 @@ class KafkaTable(TimedByMachine):
         yield self._log.record_of_commit(done)
         yield self._log.record_of_end(instant)
 
-    def forbid_commit(self, instant: str) -> bool:
-        """End a pending interval in the log; see `sluice.connectors.sink.ForbidsCommits`."""
+    def _take_back(self, instant: str) -> InstantState:
+        """See `TransactionalTable`. Sends the record of the interval's end."""
         with self._taken() as sender:
-            if self._log.find(instant) is not None:
-                return False
-            if self._log.is_open(instant) is not None:
+            found = self._state(instant)
+            if found == "pending":
                 sender.send([self._log.record_of_end(instant)])
-        return True
+        return found
 
     def last_commits(self) -> list[str]:
         """See `sluice.connectors.sink.ForbidsCommits`."""
         return [one.instant for one in self._log.read().commits[:_RECENT]]
 
-    def rollback(self, instant: str) -> bool:
-        """See `Table`. First ends the interval in the log, so that it can't be committed, then deletes staged files."""
-        with self._taken() as sender:
-            if self._log.find(instant) is not None:
-                return False
-            pending = self._log.is_open(instant) is not None
-            if pending:
-                sender.send([self._log.record_of_end(instant)])
-        self._storage().delete(staging_folder(instant))
-        return pending
-
     # What processes leave behind that were suspended for too long
 
-    def leftovers(self) -> set[str]:
-        """See `Table`. Pending intervals in the log, and staged folders.
+    def _pending(self) -> set[str]:
+        """See `IntervalTable`. Who still tries to write to the log for another one is fenced by the next `open`."""
+        return {one.instant for one in self._log.read().opened.values()}
 
-        A process that still tries to write to the log for any other interval is fenced once the next one is opened.
-        """
-        log = self._log.read()
-        return {one.instant for one in log.opened.values()} | set(self._storage().names(""))
+    def _staged(self) -> set[str]:
+        return set(self._storage().names(""))
 
-    def sweep(self, ended: Ended) -> list[str]:
-        """Delete the staged files of ended intervals, which readers never see."""
-        swept: list[str] = []
-        there = set(self._storage().names("")) if ended.registered else set()
-        for instant in sorted(there & ended.registered.keys()):
-            folder = staging_folder(instant)
-            if self.state_of(instant) != "pending":
-                swept += [f"{folder}/{name}" for name in self._storage().files(folder)]
-                self._storage().delete(folder)
-        return swept
+    def _delete_staged(self, instant: str) -> list[str]:
+        return emptied(self._storage(), staging_folder(instant))
 
     # How
 
