@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sluice import process
-from sluice.connectors.clock import TimedByMachine
-from sluice.connectors.sink import Completion, Ended, InstantState, Pinned, WrittenInterval
+from sluice.connectors.intervals import IntervalTable, LoggedCommit
+from sluice.connectors.sink import Completion, InstantState, Pinned
 from sluice.errors import RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
-from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint, holds_checkpoint
+from sluice.protocol.offsets import holds_checkpoint
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice_lines.source import local
@@ -86,25 +85,17 @@ class JsonLinesSink:
             return pinner.pin(_Typed(table.writer, None, jvm), last.records if last else None)
 
 
-class JsonLinesTable(TimedByMachine):
-    """The folder, opened by one process; see `sluice.connectors.sink.Table`."""
+class JsonLinesTable(IntervalTable):
+    """The folder, opened by one process; see `sluice.connectors.sink.Table`. Commits are carried out in the process."""
 
     def __init__(self, writer: TableSpec, clock_wait: timedelta) -> None:
         self.writer = writer
         self.clock_wait = clock_wait
+        self.process = process.identity(os.getpid())
         self._folder = local(writer.path)
         self._log, self._rows = self._folder / LOG, self._folder / ROWS
         for folder in (self._log, self._rows):
             folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def process(self) -> str:
-        """This process: commits are carried out in it."""
-        return process.identity(os.getpid())
-
-    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> JsonLinesTable:
-        """The same folder. An interval has no further tables: the section names none."""
-        return JsonLinesTable(writer, self.clock_wait)
 
     # The commits
 
@@ -119,14 +110,12 @@ class JsonLinesTable(TimedByMachine):
             return "completed"
         return "pending" if self._begun(instant).exists() else "absent"
 
-    def written_by(self, instant: str) -> WrittenInterval | None:
+    def _committed(self, instant: str) -> LoggedCommit | None:
         """What a manifest says."""
         if not self._manifest_of(instant).exists():
             return None
         manifest = self._manifest(instant)
-        extra = manifest["extra"]
-        checkpoint = Checkpoint.model_validate_json(extra[OFFSETS_KEY])
-        return WrittenInterval(instant, read_note(extra), {"": tuple(manifest["files"])}, checkpoint)
+        return LoggedCommit(instant, manifest["extra"], {"": tuple(manifest["files"])})
 
     # The two phases of a commit
 
@@ -160,14 +149,14 @@ class JsonLinesTable(TimedByMachine):
         finally:
             aside.unlink()
         self._begun(instant).unlink(missing_ok=True)
-        self.sweep(Ended({instant: files}))
+        self._delete_staged(instant)
         return []
 
     def rollback(self, instant: str) -> bool:
         """Files first, the mark last: until it is gone the next process finds the interval, and does this again."""
         if self.state_of(instant) != "pending":
             return False
-        self.sweep(Ended({instant: ()}))
+        self._delete_staged(instant)
         self._begun(instant).unlink(missing_ok=True)
         return True
 
@@ -182,30 +171,30 @@ class JsonLinesTable(TimedByMachine):
         for file in files:
             (self._log / file).unlink(missing_ok=True)
 
-    def leftovers(self) -> set[str]:
-        """The intervals under way, and those with files that no manifest names.
+    def _pending(self) -> set[str]:
+        return {file.stem for file in self._log.glob("*.begun")}
+
+    def _staged(self) -> set[str]:
+        """The intervals with files that no manifest names.
 
         It looks at all files. A table of very many intervals would have participants write to a folder that the commit
         empties.
         """
-        begun = {file.stem for file in self._log.glob("*.begun")}
-        return begun | {file.name[:17] for file in self._rows.iterdir() if not self._is_named(file)}
+        return {file.name[:17] for file in self._rows.iterdir() if not self._is_named(file)}
+
+    def _delete_staged(self, instant: str) -> list[str]:
+        """Delete an interval's files that no manifest names."""
+        gone = []
+        for file in sorted(self._rows.glob(f"{instant}_*")):
+            if not self._is_named(file):
+                with suppress(FileNotFoundError):  # two processes may sweep at a time
+                    file.unlink()
+                gone.append(f"{ROWS}/{file.name}")
+        return gone
 
     def _is_named(self, file: Path) -> bool:
         instant = file.name[:17]
         return self._manifest_of(instant).exists() and f"{ROWS}/{file.name}" in self._manifest(instant)["files"]
-
-    def sweep(self, ended: Ended) -> list[str]:
-        """Delete the intervals' files that neither the caller nor a manifest names."""
-        gone = []
-        for instant, named in ended.registered.items():
-            for file in sorted(self._rows.glob(f"{instant}_*")):
-                path = f"{ROWS}/{file.name}"
-                if path not in named and not self._is_named(file):
-                    with suppress(FileNotFoundError):  # two processes may sweep at a time
-                        file.unlink()
-                    gone.append(path)
-        return gone
 
     def _completed(self) -> list[str]:
         return [file.stem for file in self._log.glob("*.json")]
