@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
+from sluice.connectors.intervals import LoggedCommit, TransactionalTable, Turn
 from sluice.connectors.sink import Completion, Ended, InstantState
 from sluice.errors import IntervalError, RetryableError
 from sluice.protocol.committable import Committable
@@ -191,32 +192,28 @@ class SimFiles(SimTable):
         return gone
 
 
-class SimDatabase(SimTable):
-    """As `sluice.sinks.jdbc.table`: one transaction compares where the table stands, merges, and says where it is."""
+class SimDatabase(SimTable, TransactionalTable):
+    """The product's own rules on a database in memory: one transaction compares, merges, and moves the position."""
 
-    def __init__(
-        self, world: World, process: Process, writer: TableSpec, clock_wait: timedelta, lease: timedelta
-    ) -> None:
-        super().__init__(world, process, writer, clock_wait, lease)
-        self._rests_on: tuple[str | None] | None = None
+    written_as, written_by = TransactionalTable.written_as, TransactionalTable.written_by
+    _takes_back = "takes the turn of {} away"  # the words by which faults are placed
 
-    def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> SimDatabase:
-        other = SimDatabase(self._world, self._process, writer, self.clock_wait, self.lease)
-        other._rests_on = self._rests_on
-        return other
+    def newest_time(self) -> str:
+        return max(self._world.timeline, default="")
 
-    def last_checkpoint(self) -> dict[str, str] | None:
-        def newest() -> tuple[str | None, dict[str, str] | None]:
-            at = self._world.position
-            return at, self._world.timeline[at].completed[0].extra if at is not None else None
+    def _last(self) -> LoggedCommit | None:
+        found: LoggedCommit | None = self._call(
+            "reads the last checkpoint", lambda: self._committed(self._world.position or "")
+        )
+        return found
 
-        found: tuple[str | None, dict[str, str] | None] = self._call("reads the last checkpoint", newest)
-        self._rests_on = (found[0],)
-        return found[1]
+    def _committed(self, instant: str) -> LoggedCommit | None:
+        found = self._world.timeline.get(instant)
+        return LoggedCommit(instant, found.completed[0].extra) if found is not None and found.completed else None
 
     def open(self, instant: str) -> None:
         world = self._world
-        rests_on = self._rests_on[0] if self._rests_on is not None else world.position
+        rests_on = self._plan_base()
 
         def insert() -> None:
             if instant in world.timeline:
@@ -236,13 +233,8 @@ class SimDatabase(SimTable):
         paths = frozenset(one.path for one in committables)
 
         def transaction() -> None:
-            state = self._state(instant)
-            if state == "completed":
+            if not self._may_commit(instant):
                 return
-            if state == "absent":
-                raise _overtaken()
-            if not self._is_turn(instant):
-                raise IntervalError("Another interval was committed since.", next_step="see the next interval.")
             if not paths <= world.files.keys():
                 raise IntervalError("A staging table is gone.", next_step="see the next interval.")
             if world.is_void(instant):
@@ -253,68 +245,65 @@ class SimDatabase(SimTable):
 
         self._call(f"begins Hudi's commit of {instant}", lambda: None)  # the words by which faults are placed
         self._call(f"completes {instant}", transaction)
-        self._call(f"drops the staging tables of {instant}", lambda: self._drop(instant))
+        self._delete_staged(instant)
         return []
 
-    def _is_turn(self, instant: str) -> bool:
-        return self._world.rests_on[instant] == self._world.position
+    def _turn(self, instant: str) -> Turn:
+        return Turn(self._state(instant), self._world.rests_on.get(instant), self._world.position)
 
-    def forbid_commit(self, instant: str) -> bool:
-        self._call(f"takes the turn of {instant} away", lambda: self._take_away(instant))
-        return self.state_of(instant) != "completed"
+    def _take_back(self, instant: str) -> InstantState:
+        def delete() -> bool:
+            is_pending = self._state(instant) == "pending"
+            if is_pending:
+                del self._world.timeline[instant]
+            return is_pending
+
+        if self._call(self._takes_back.format(instant), delete):
+            return "pending"
+        return "completed" if self.state_of(instant) == "completed" else "absent"
 
     def last_commits(self) -> list[str]:
         return [instant for instant in self._world.timeline if self._state(instant) == "completed"]
 
-    def _take_away(self, instant: str) -> bool:
-        if self._state(instant) != "pending":
-            return False
-        del self._world.timeline[instant]
-        return True
-
     def rollback(self, instant: str) -> bool:
-        gone = bool(self._call(f"begins to roll {instant} back", lambda: self._take_away(instant)))
-        if self.state_of(instant) == "completed":
-            return False
-        self._call(f"deletes the files of {instant}", lambda: self._drop(instant))
-        return gone
+        self._takes_back = "begins to roll {} back"
+        try:
+            return super().rollback(instant)
+        finally:
+            del self._takes_back
 
-    def leftovers(self) -> set[str]:
+    def _pending(self) -> set[str]:
         world = self._world
         if not world.lists_leftovers:
             return named_in(world)
         pending: set[str] = self._call(
             "looks for pending rows", lambda: {n for n in world.timeline if self._state(n) == "pending"}
         )
-        return pending | self._call("looks for staging tables", self._all_staged)
+        return pending
 
-    def sweep(self, ended: Ended) -> list[str]:
-        swept: list[str] = []
-
-        def drop(instant: str) -> None:
-            if self._state(instant) != "pending":
-                swept.extend(self._drop(instant))
-
-        there = [*ended.registered]
-        if self._world.lists_leftovers:
-            there = sorted(ended.registered.keys() & self._call("looks for staging tables", self._all_staged))
-        for instant in there:
-            self._call(f"sweeps up {instant}", lambda instant=instant: drop(instant))
-        return swept
+    def _staged(self) -> set[str]:
+        if not self._world.lists_leftovers:
+            return named_in(self._world)
+        found: set[str] = self._call("looks for staging tables", self._all_staged)
+        return found
 
     def _all_staged(self) -> set[str]:
-        return {instant for instant in {f.instant for f in self._world.files.values()} if self._staged(instant)}
+        return {instant for instant in {f.instant for f in self._world.files.values()} if self._tables_of(instant)}
 
-    def _staged(self, instant: str) -> list[str]:
+    def _tables_of(self, instant: str) -> list[str]:
         """Staging tables that are there; what of them was merged is the table's."""
         world = self._world
         found = world.timeline.get(instant)
         merged = found.completed[0].paths if found is not None and found.completed else frozenset()
         return [path for path, file in world.files.items() if file.instant == instant and path not in merged]
 
-    def _drop(self, instant: str) -> list[str]:
-        gone = self._staged(instant)
-        for path in gone:
-            del self._world.files[path]
-        self._world.markers.pop(instant, None)
+    def _delete_staged(self, instant: str) -> list[str]:
+        def drop() -> list[str]:
+            gone = self._tables_of(instant)
+            for path in gone:
+                del self._world.files[path]
+            self._world.markers.pop(instant, None)
+            return gone
+
+        gone: list[str] = self._call(f"drops the staging tables of {instant}", drop)
         return gone
