@@ -43,6 +43,9 @@ class InMemory(TransactionalTable):
     def state_of(self, instant):
         return "completed" if instant in self.commits else "pending" if instant in self.open_ones else "absent"
 
+    def last_commits(self):
+        return list(self.commits)
+
     def _last(self):
         return self._committed(max(self.commits)) if self.commits else None
 

@@ -7,7 +7,7 @@ stage what no reader sees. By which step of the storage a commit wins over a rol
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Self
@@ -177,6 +177,10 @@ class TransactionalTable(IntervalTable):
         if found != "completed":
             self._delete_staged(instant)
         return found == "pending"
+
+    @abstractmethod
+    def last_commits(self) -> Collection[str]:
+        """See `sluice.connectors.sink.ForbidsCommits`."""
 
     @abstractmethod
     def _last(self) -> LoggedCommit | None:
