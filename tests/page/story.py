@@ -119,7 +119,8 @@ class Story:
                                 next_offset=r.end, records_read=records, gaps=0, bytes_read=records * 81,
                                 max_timestamp=start.time, file_groups=(f"group-{r.partition}",))
             )  # fmt: skip
-            stats.append({"numWrites": records, "totalWriteBytes": records * 60, "totalWriteErrors": 0, "path": "p"})
+            file = {"fileId": f"group-{r.partition}", "path": f"group-{r.partition}_0-1-0_{start.transaction}.parquet"}
+            stats.append(file | {"numWrites": records, "totalWriteBytes": records * 60, "totalWriteErrors": 0})
         records = sum(p.records_read for p in results)
         counts = {"records_read": records, "records_written": records, "sender": f"participant {number}"}
         seconds = 3 + self._chance.random() * 4
