@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, abort, end, start, status
+from protocol_messages import INSTANT, TABLE, abort, ack, end, envelope, start, status
 
+from sluice.coordinator import move as moves
+from sluice.coordinator import start as starts
 from sluice.coordinator.checks import truncated_since_read
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.machine import ThisMachine
+from sluice.coordinator.move import Mover
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
-from sluice.errors import IntervalError
-from sluice.protocol.commit_note import CommitNote
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.commit_note import NO_NOTE, CommitNote
+from sluice.protocol.messages import Moved
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
-from sluice.protocol.transaction import TableLog
+from sluice.protocol.transaction import State, TableLog
 
 SERVICE = "20250101000000000"
 
@@ -41,7 +46,8 @@ def _committer(log: TableLog, last_commit: str) -> Committer:
         table_id=TABLE,
         machine=ThisMachine(),
         pipeline=SimpleNamespace(
-            control=SimpleNamespace(commit_timeout=timedelta(minutes=10), clock_wait=timedelta(minutes=5))
+            control=SimpleNamespace(commit_timeout=timedelta(minutes=10), clock_wait=timedelta(minutes=5)),
+            errors=SimpleNamespace(quarantine=None),
         ),
         control=SimpleNamespace(table_log=lambda *_: log),
         committed=lambda *_: Committed(Checkpoint(), CommitNote(instant=last_commit)),
@@ -97,3 +103,136 @@ def test_logs_are_asked_what_they_lost_of_the_offsets_that_were_read_by_leaders_
     found = truncated_since_read(session, read, {first: 3, second: 0}.get)
     assert asked == [{first: (9, 3), second: (6, 0)}]
     assert found == [(first, 7), (second, 4)]
+
+
+# An interval that is given up
+
+
+class _Given:
+    """A table whose interval is given up, and a control topic in which others' messages may come first."""
+
+    def __init__(self, *messages: Any, meanwhile: tuple[Any, ...] = ()) -> None:
+        self.sent: list[Any] = [*messages]
+        self.log = TableLog(TABLE).extend(enumerate(messages))
+        self.rolled_back: list[str] = []
+        self._meanwhile = meanwhile
+        self.writer = None
+
+    def send(self, message: Any) -> int:
+        self.sent += (*self._meanwhile, message)
+        return len(self.sent) - 1
+
+    def extend(self, log: TableLog) -> TableLog:
+        return log.extend(enumerate(self.sent[log.position :], log.position))
+
+    def rollback(self, instant: str) -> bool:
+        self.rolled_back.append(instant)
+        return True
+
+    def give_up(self, table: Any = None) -> bool:
+        committer = _committer(self.log, "1")
+        session: Any = committer._session
+        session.control = self
+        session.envelope_of = lambda transaction: envelope(transaction.id)
+        return committer.give_up(table or self, self.log, self.log.transactions[INSTANT], "why")  # type: ignore[arg-type]
+
+
+def test_an_interval_is_aborted_before_it_is_rolled_back():
+    given = _Given(start(INSTANT))
+    assert given.give_up()
+    assert [message.type for message in given.sent] == ["START-COMMIT", "ABORT-COMMIT"]
+    assert (given.rolled_back, given.log.transactions[INSTANT].state) == ([INSTANT], State.ABORTED)
+
+
+def test_an_interval_that_another_process_has_aborted_is_rolled_back_without_a_second_message():
+    given = _Given(start(INSTANT), abort(INSTANT))
+    assert given.give_up()
+    assert (len(given.sent), given.rolled_back) == (2, [INSTANT])
+
+
+@pytest.mark.parametrize("meanwhile", [(end(INSTANT),), (end(INSTANT), ack(INSTANT))], ids=["decided", "committed"])
+def test_an_interval_that_is_decided_before_the_abort_comes_to_the_log_is_not_rolled_back(meanwhile):
+    given = _Given(start(INSTANT), status(INSTANT), meanwhile=meanwhile)
+    assert not given.give_up()
+    assert given.rolled_back == []
+
+
+@pytest.mark.parametrize(("has_refused", "is_given_up"), [(True, True), (False, False)])
+def test_a_decided_interval_is_given_up_only_where_the_storage_refuses_its_commit_from_then_on(
+    has_refused, is_given_up
+):
+    """Its last holder may be suspended just before its commit."""
+    given: Any = _Given(start(INSTANT), status(INSTANT), end(INSTANT))
+    given.forbid_commit, given.last_commits = lambda _: has_refused, tuple
+    assert given.give_up() is is_given_up
+    assert len(given.sent) == (4 if is_given_up else 3)
+
+
+def test_an_open_interval_is_given_up_without_the_storage():
+    given: Any = _Given(start(INSTANT))
+    given.forbid_commit, given.last_commits = lambda _: False, tuple
+    assert given.give_up()
+
+
+# A table that others have written to, and one that has moved
+
+
+class _SharedTimeline:
+    def __init__(self, *, empty: bool) -> None:
+        self._empty = empty
+
+    def is_empty(self) -> bool:
+        return self._empty
+
+
+@pytest.mark.parametrize(
+    ("upsert", "note", "table", "is_refused"),
+    [
+        (True, NO_NOTE, _SharedTimeline(empty=False), True),
+        (True, NO_NOTE, _SharedTimeline(empty=True), False),
+        (True, CommitNote(instant=INSTANT), _SharedTimeline(empty=False), False),
+        (False, NO_NOTE, _SharedTimeline(empty=False), False),
+        (True, NO_NOTE, object(), False),
+    ],
+    ids=["another writer's rows", "empty", "its own", "an append", "a table that has no other writers"],
+)
+def test_an_upsert_finds_no_rows_of_another_writer_and_is_refused(upsert, note, table, is_refused, monkeypatch):
+    monkeypatch.setattr(starts, "SharedTimeline", _SharedTimeline)
+    session = SimpleNamespace(
+        table_id=TABLE,
+        pipeline=SimpleNamespace(sink=SimpleNamespace(capabilities=SimpleNamespace(upsert=upsert))),
+    )
+    refused = pytest.raises(ActionRequiredError, match="Another writer") if is_refused else nullcontext()
+    with refused:
+        Starter._refuse_foreign_rows(SimpleNamespace(_session=session), table, Committed(Checkpoint(), note))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("to", "repairs", "expected"),
+    [("new", False, True), ("new", True, False), ("other", False, ActionRequiredError)],
+    ids=["it came here", "a late commit was taken off: look again", "it went elsewhere"],
+)
+def test_what_was_left_on_the_topic_that_a_table_has_left_is_cleared_up_there(to, repairs, expected, monkeypatch):
+    log = TableLog(TABLE).extend([(0, start(INSTANT)), (1, Moved(**envelope("2"), read_position=1, to=to))])
+    old = SimpleNamespace(
+        table_id=TABLE,
+        control=SimpleNamespace(topic="old", exists=lambda: True, end=lambda: 2, table_log=lambda *_: log),
+    )
+    committed = Committed(Checkpoint(), CommitNote(instant="1"), "old")
+    empty = TableLog(TABLE)
+    session: Any = SimpleNamespace(
+        table_id=TABLE,
+        control=SimpleNamespace(topic="new", table_log=lambda *_: empty),
+        on_control_topic=lambda _: old,
+        committed=lambda _: committed,
+    )
+    committer = SimpleNamespace(fence=SimpleNamespace(repair=lambda *_: repairs))
+    monkeypatch.setattr(moves, "Committer", lambda _: committer)
+    cleared: list[Any] = []
+    mover = Mover(session, lambda *_: False, lambda *given: cleared.append(given[-1]))
+    if expected is ActionRequiredError:
+        with pytest.raises(ActionRequiredError, match="moved from the control topic old to other"):
+            mover.settle(None, None, committed)  # type: ignore[arg-type]
+    else:
+        assert mover.settle(None, None, committed) is expected  # type: ignore[arg-type]
+    assert cleared == (["2"] if expected is True else [])

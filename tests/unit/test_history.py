@@ -246,3 +246,11 @@ def test_old_transactions_are_thinned_but_keep_their_sums_and_older_ones_are_for
             full.total(w) for w in ("records_read", "bytes_read")
         ]
     assert [t.thinned for t in small.transactions.values()].count(False) == 8
+
+
+def test_a_lease_that_another_process_takes_is_a_takeover_and_neither_the_first_nor_one_given_back_is():
+    begun = [start("1"), status("1"), end("1")]
+    assert history(*begun).transactions["1"].takeovers == 0
+    given_back = end("1", takes_over=2, released=True)
+    assert history(*begun, given_back).transactions["1"].takeovers == 0
+    assert history(*begun, given_back, end("1", takes_over=3)).transactions["1"].takeovers == 1
