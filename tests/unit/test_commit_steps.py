@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from protocol_messages import INSTANT, TABLE, abort, ack, end, envelope, start, status
 
+from sluice.coordinator import coordinator as coordinators
 from sluice.coordinator import move as moves
+from sluice.coordinator import services
 from sluice.coordinator import start as starts
 from sluice.coordinator.checks import truncated_since_read
 from sluice.coordinator.commit import Committer
+from sluice.coordinator.coordinator import Coordinator
 from sluice.coordinator.machine import ThisMachine
 from sluice.coordinator.move import Mover
+from sluice.coordinator.services import Services
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.errors import ActionRequiredError, IntervalError
@@ -236,3 +240,20 @@ def test_what_was_left_on_the_topic_that_a_table_has_left_is_cleared_up_there(to
     else:
         assert mover.settle(None, None, committed) is expected  # type: ignore[arg-type]
     assert cleared == (["2"] if expected is True else [])
+
+
+@pytest.mark.parametrize(
+    ("module", "made", "is_running"), [(coordinators, Coordinator, False), (services, Services, True)]
+)
+def test_without_a_word_on_runs_an_interval_waits_for_none_and_a_table_service_for_each(
+    module, made, is_running, monkeypatch
+):
+    """A step by hand has no scheduler to ask; a service can wait, and takes no table over from a run."""
+    told: list[Any] = []
+    monkeypatch.setattr(module, "parts_of", lambda *_: None)
+    monkeypatch.setattr(module, "Session", lambda *_: None)
+    monkeypatch.setattr(module, "Committer", lambda _: None)
+    monkeypatch.setattr(module, "Starter", lambda _session, _committer, given: told.append(given("dag", "run")))
+    monkeypatch.setattr(services, "Turns", lambda *_: None)
+    made(SimpleNamespace(table_services=None), None)
+    assert told == [is_running]

@@ -254,3 +254,12 @@ def test_a_lease_that_another_process_takes_is_a_takeover_and_neither_the_first_
     given_back = end("1", takes_over=2, released=True)
     assert history(*begun, given_back).transactions["1"].takeovers == 0
     assert history(*begun, given_back, end("1", takes_over=3)).transactions["1"].takeovers == 1
+
+
+def test_all_values_of_a_transaction_s_partitions_are_counted_until_they_are_dropped():
+    begun = start("1", ranges=2, passed_over=(planned(7), planned(8), planned(9)))
+    (found,) = history(begun, status("1"), end("1"), ack_of("1")).transactions.values()
+    assert (len(found.planned), len(found.passed_over), len(found.committed)) == (2, 3, 1)
+    assert found.partitions_kept() == 2 + 3 + 1 + 1
+    found.thin()
+    assert found.partitions_kept() == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,3 +158,32 @@ def test_nothing_is_read_for_an_interval_that_is_not_open(messages, at, says):
     else:
         with pytest.raises(IntervalError, match=says):
             participant._transaction(log)
+
+
+_ELSEWHERE = NotHereError(KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("error", "leaves", "raised"),
+    [
+        (_ELSEWHERE, True, _ELSEWHERE),
+        (_ELSEWHERE, False, KNOWN),
+        (ValueError("any"), True, KNOWN),
+        (ValueError("any"), False, KNOWN),
+    ],
+    ids=["left to others", "not here, and there are no others", "an error in a worker", "an error in a job"],
+)
+def test_only_a_range_whose_source_is_elsewhere_is_left_to_others_and_only_by_a_worker(error, leaves, raised):
+    """Any other error is told in the range's own words, for its WRITE-STATUS."""
+
+    def write(*_: Any) -> Any:
+        raise error
+
+    job = SimpleNamespace(write=write, cancel=lambda: None, classified=lambda *_: KNOWN)
+    control = SimpleNamespace(follow=lambda *_: iter(()))
+    log = TableLog(TABLE).extend([(0, _start())])
+    runs: Any = SimpleNamespace(running=lambda _: nullcontext(job))
+    participant = Participant(Assignment(TABLE, TOPIC, 0, 0), control, runs, leaves=leaves)  # type: ignore[arg-type]
+    with pytest.raises(type(raised)) as caught:
+        participant._write(log.transactions[INSTANT], log)
+    assert caught.value is raised
