@@ -118,10 +118,11 @@ class NotesTopics:
         """
         noted = self.noted
         if self.current != self.of_file:
-            returns = any(one.topic == self.of_file for one in noted)
-            own = NotesTopic(topic=self.of_file, since=None if returns else instant)
-            own = next((one.model_copy(update={"since": None}) for one in noted if one.topic == self.of_file), own)
-            noted = (*(one for one in noted if one.topic != self.of_file), own)
+            earlier = next((one for one in noted if one.topic == self.of_file), None)
+            own = NotesTopic(topic=self.of_file, since=instant)
+            if earlier is not None:  # it has notes of earlier intervals, too
+                own = earlier.model_copy(update={"since": None})
+            noted = (*(one for one in noted if one is not earlier), own)
         return tuple(one.found(there) for one in noted)
 
     def lost(self, cluster: str, there: There, given_up: Collection[GivenUp]) -> tuple[LostNotes, ...]:
