@@ -22,7 +22,8 @@ from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import AbortCommit, ControlMessage, EndCommit, StartCommit, TableSpec, WriteStatus
 
-_INSTANT = re.compile(r"\d{14,17}")
+INSTANT = re.compile(r"\d{14,17}")
+"""The form of an instant, matched whole."""
 _SCHEME = re.compile(r"[A-Za-z][\w+.\-]*:/")
 _FILE_GROUP = re.compile(r"[\w.\-]{1,200}")
 Refusals = Callable[[Committable, str], Iterator[str]]
@@ -64,7 +65,7 @@ class Confinement:
     def _refusals(self, message: ControlMessage, table: str) -> Iterator[str]:
         if message.table != table:
             yield f"it is keyed by {table} and says that it is of {message.table}"
-        if not _INSTANT.fullmatch(message.transaction):
+        if not INSTANT.fullmatch(message.transaction):
             yield f"{message.transaction!r} is no instant"
         if isinstance(message, StartCommit):
             yield from self._of_start(message)
@@ -77,7 +78,7 @@ class Confinement:
     def _of_start(self, start: StartCommit) -> Iterator[str]:
         if start.writer.path != start.table:
             yield f"it would write to {start.writer.path}"
-        if start.replays is not None and not _INSTANT.fullmatch(start.replays):
+        if start.replays is not None and not INSTANT.fullmatch(start.replays):
             yield f"{start.replays!r} is no instant"
         yield from self._of_partitions(start.replaced_file_groups)
         for groups in start.replaced_file_groups.values():

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sluice.protocol.committable import COUNTS, Committable
-from sluice.protocol.confine import Confinement
+from sluice.protocol.confine import INSTANT, Confinement
 
-_INSTANT = re.compile(r"\d{14,17}")
 _BASE_FILE = re.compile(r"(?P<group>[\w.\-]+)_\d+-\d+-\d+_(?P<instant>\d{14,17})\.\w+")
 _LOG_FILE = re.compile(r"\.(?P<group>[\w.\-]+)_\d{14,17}\.log\.\d+(?:_\d+-\d+-\d+)?(?:[.-]cdc)?")
 _FILE_FIELDS = ("baseFile", "prevBaseFile")
@@ -79,7 +78,7 @@ def _is_of_kind(name: str, value: Any) -> bool:
     if name in _NUMBERS:
         return _is_number(value)
     if name == "prevCommit":
-        return isinstance(value, str) and (value in ("", _NO_COMMIT) or _INSTANT.fullmatch(value) is not None)
+        return isinstance(value, str) and (value in ("", _NO_COMMIT) or INSTANT.fullmatch(value) is not None)
     if name == "tempPath":
         return bool(value == "")  # Hudi's writers don't set it, and its commit deletes nothing by it
     if name in _TEXTS:
