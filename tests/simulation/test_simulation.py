@@ -59,9 +59,14 @@ def test_a_history_is_told_and_made_again_by_its_seed():
 
 @pytest.fixture
 def history() -> History:
-    """An append table whose history is made by hand, one run committed."""
-    made = History(1)
-    made.operation, made.max_records, made.faulty = "append", 40, False
+    return _made_by_hand(1, "hudi")
+
+
+def _made_by_hand(seed: int, sink: str) -> History:
+    """An append table whose history is made by hand, one run committed; the seed's table is one of that sink."""
+    made = History(seed)
+    assert made.sink == sink
+    made.operation, made.max_records, made.faulty, made.loss = "append", 40, False, "earliest"
     made.world.produce(12, 6)
     assert made._quiet_run().state == "committed"
     return made
@@ -209,12 +214,8 @@ _OF_A_DATABASE = 23  # a seed whose table is a database's
 
 def _aborted_before_its_commit_completes() -> History:
     """A database's commit stands still while its interval is aborted, and goes on before it is rolled back."""
-    history = History(_OF_A_DATABASE)
-    assert history.sink == "jdbc"
-    history.operation, history.max_records, history.faulty, history.loss = "append", 40, False, "earliest"
+    history = _made_by_hand(_OF_A_DATABASE, "jdbc")
     world = history.world
-    world.produce(12, 6)
-    assert history._quiet_run().state == "committed"
     _, committer, aborting = _abort_beside_a_commit(history, "completes", "begins to roll")
     world.resume(committer)
     _to_its_end(history, aborting)
@@ -237,12 +238,8 @@ _OF_FILES = 3  # a seed whose table is a folder of files
 
 def _aborted_before_its_rename() -> History:
     """A commit of files stands still while its interval is aborted, and gets into the log before the roll-back."""
-    history = History(_OF_FILES)
-    assert history.sink == "files"
-    history.operation, history.max_records, history.faulty, history.loss = "append", 40, False, "earliest"
+    history = _made_by_hand(_OF_FILES, "files")
     world = history.world
-    world.produce(12, 6)
-    assert history._quiet_run().state == "committed"
     started, committer, aborting = _abort_beside_a_commit(history, "completes", "begins to roll")
     _to_its_end(history, committer)
     assert isinstance(committer.error, IntervalError)
@@ -278,12 +275,8 @@ _OF_A_TOPIC = 136  # a seed whose table is a topic
 
 def _aborted_before_its_transaction_ends() -> tuple[History, Process]:
     """A commit stands still with all records sent while its interval is aborted, and goes on before the roll-back."""
-    history = History(_OF_A_TOPIC)
-    assert history.sink == "kafka"
-    history.max_records, history.faulty, history.loss = 40, False, "earliest"
+    history = _made_by_hand(_OF_A_TOPIC, "kafka")
     world = history.world
-    world.produce(12, 6)
-    assert history._quiet_run().state == "committed"
     _, committer, aborting = _abort_beside_a_commit(history, "commits the Kafka", "sends ABORT")
     world.resume(aborting)
     _to_its_end(history, committer)
