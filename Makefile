@@ -55,13 +55,13 @@ status: install ## Show what runs
 	@$(RUN) -m sluice.local status
 
 demo: install ## Load a year of real flights by Airflow's scheduler, and compare every row with Kafka
-	@$(RUN) -m sluice.demo
+	@$(RUN) -m sluice.local.demo
 
 demo-clusters: install ## Move a stream from one Kafka cluster to another while records arrive, and compare every row
-	@$(RUN) -m sluice.demo.clusters
+	@$(RUN) -m sluice.local.demo.clusters
 
 demo-connectors: install ## Load a table of a database into a topic, and that into Hudi, Parquet, Avro and a database while jobs are killed; compare every row
-	@$(RUN) -m sluice.demo.connectors
+	@$(RUN) -m sluice.local.demo.connectors
 
 test: install ## Run the tests of all guarantees (three at a time; name some with ARGS="-k offsets")
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)

@@ -34,7 +34,7 @@ from bench.records import DDL, record
 from bench.width import NARROW_LOGS, create_topics
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import driver_environment, submit_command
+from sluice.participant.launch.submit import driver_environment, submit_command
 from sluice.pipeline import load_pipeline
 
 SEED = 7

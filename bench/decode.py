@@ -30,14 +30,14 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StructType
 
 from sluice import runtime
-from sluice.launch.settings import spark_conf
+from sluice.participant.launch.settings import spark_conf
 from sluice.protocol.messages import TableSpec
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.structs import merge
-from sluice.registry.proto_files import registered_files
-from sluice.registry.protobuf import message_prefixes, read_message, top_level_name
 from sluice.rows.files import on_every_machine
 from sluice.rows.records import RecordChain
+from sluice.schemas.registry.proto_files import registered_files
+from sluice.schemas.registry.protobuf import message_prefixes, read_message, top_level_name
 
 ROW = """
     id AS id,

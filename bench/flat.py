@@ -46,7 +46,7 @@ from sluice.coordinator.services import Services
 from sluice.jvm.gateway import lean_jvm
 from sluice.jvm.kept import MINUTES, end_kept
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import driver_environment
+from sluice.participant.launch.submit import driver_environment
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit, WriteStatus
 

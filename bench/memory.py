@@ -41,7 +41,7 @@ from bench.records import DDL, create_topic, end_offsets, record
 from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import driver_environment, submit_command
+from sluice.participant.launch.submit import driver_environment, submit_command
 from sluice.pipeline import load_pipeline
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bench.records import DDL
 from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import submit_command
+from sluice.participant.launch.submit import submit_command
 from sluice.pipeline import load_pipeline
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.jvm.gateway import lean_jvm
 from sluice.jvm.kept import MINUTES, end_kept
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import driver_environment
+from sluice.participant.launch.submit import driver_environment
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline import load_pipeline
 

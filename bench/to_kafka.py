@@ -40,7 +40,7 @@ from bench.worker_side import COLD, Table, WorkerOptions, workers
 from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import submit_command
+from sluice.participant.launch.submit import submit_command
 from sluice.pipeline import load_pipeline
 
 PARTITIONS = 4

@@ -39,8 +39,8 @@ from bench.records import DDL, record
 from sluice.coordinator import Coordinator, Outcome, Run
 from sluice.jvm.gateway import lean_jvm
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.settings import driver_address, spark_conf
-from sluice.launch.submit import driver_environment
+from sluice.participant.launch.settings import driver_address, spark_conf
+from sluice.participant.launch.submit import driver_environment
 from sluice.participant.participant import Assignment
 from sluice.participant.spark_job import participant
 from sluice.pipeline import load_pipeline

@@ -28,7 +28,7 @@ from sluice.control.waiting import wait_for_workers
 from sluice.errors import RetryableError
 from sluice.jvm.kept import MINUTES, end_kept
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import driver_environment
+from sluice.participant.launch.submit import driver_environment
 from sluice.pipeline import load_pipeline
 from sluice.protocol.claims import Verdict
 

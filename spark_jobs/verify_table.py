@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from sluice.connectors.data import reader_of, rows_of
+from sluice.coordinator.verification.compare import compare
+from sluice.coordinator.verification.verify import Verification, as_json
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings, connections_of_environment
 from sluice.participant.session import spark_session
 from sluice.participant.spark_job import readers_of
 from sluice.protocol.mapping import ClusterAddress
-from sluice.verification.compare import compare
-from sluice.verification.verify import Verification, as_json
 
 
 def main() -> int:

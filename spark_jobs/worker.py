@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from sluice.control.waiting import steady
 from sluice.errors import SluiceError
-from sluice.launch.worker import connections_here, settings_here
 from sluice.logs import log
 from sluice.participant.claiming import End, Terms
+from sluice.participant.launch.worker import connections_here, settings_here
 from sluice.participant.serving import description, serve
 
 

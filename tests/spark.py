@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sluice import runtime
-from sluice.launch.settings import spark_conf
+from sluice.participant.launch.settings import spark_conf
 
 _MASTER = "local[1]"
 _QUICK = {

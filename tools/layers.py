@@ -21,12 +21,12 @@ BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->\n"
 ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"base": ()},
     {"records": ("records",)},
-    {"registry": ("registry",), "protocol": ("protocol",)},
+    {"registry": ("schemas.registry",), "protocol": ("protocol",)},
     {"connectors": ("connectors",), "kafka": ("kafka",), "jvm": ("jvm",)},
     {"databases": ("databases",)},
     {"options": ("sources.*.options", "sinks.*.options")},  # what a pipeline file says of a connector, and its rules
     {"pipeline": ("pipeline",)},
-    {"alerts": ("alerts",), "connect": ("connect",), "rows": ("rows",), "schemas": ("schemas",)},
+    {"alerts": ("airflow.alerts",), "connect": ("connect",), "rows": ("rows",), "schemas": ("schemas",)},
     {"control": ("control",)},
     {
         "participant": ("participant",),
@@ -34,11 +34,11 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
         "sinks": ("sinks",),
         "sources": ("sources",),
     },
-    {"launch": ("launch",), "testing": ("testing",)},
-    {"verification": ("verification",)},
+    {"launch": ("participant.launch",), "testing": ("testing",)},
+    {"verification": ("coordinator.verification",)},
     {"airflow": ("airflow",)},
     {"page": ("page",), "cli": ("cli",), "local": ("local",)},
-    {"demo": ("demo",)},
+    {"demo": ("local.demo",)},
 )
 # Words of one connector's, and the only places that may have them: no other one knows a source or a sink by name.
 OWN_WORDS = {
@@ -113,7 +113,10 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def used() -> Iterator[tuple[Path, int, str, str]]:
-    """File, line, room of the file, and what it imports: a room of ours, or one of `FOREIGN`."""
+    """File, line, room of the file, and what it imports: a room of ours, or one of `FOREIGN`.
+
+    A folder's `__init__.py` runs before whatever is in the folder: it imports for the rooms inside of it, too.
+    """
     for file in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
         own = room_of(module)
@@ -123,10 +126,16 @@ def used() -> Iterator[tuple[Path, int, str, str]]:
             continue
         for line, name in imports(file):
             first, _, rest = name.partition(".")
-            if first == "sluice":
-                yield file, line, own, room_of(rest) or "no room"
-            elif first in FOREIGN:
-                yield file, line, own, first
+            to = room_of(rest) or "no room" if first == "sluice" else first
+            if first == "sluice" or first in FOREIGN:
+                yield from ((file, line, room, to) for room in (own, *_rooms_inside(file, own)))
+
+
+def _rooms_inside(file: Path, own: str) -> set[str]:
+    """The further rooms in the folder that this file is the `__init__.py` of."""
+    folders = (folder for folder in file.parent.rglob("*/") if file.name == "__init__.py" and folder != file.parent)
+    rooms = {room_of(".".join(folder.relative_to(PACKAGE).parts)) for folder in folders}
+    return {room for room in rooms if room not in (None, own)}
 
 
 def strange_words(file: str, text: str) -> Iterator[tuple[int, str]]:

@@ -13,10 +13,10 @@ from tenacity import wait_none
 
 from sluice.airflow import alerting
 from sluice.airflow.alerting import AlertOperator, _from_control_topic, tell_all
+from sluice.airflow.alerts import Alert
 from sluice.airflow.dag import build_dag
 from sluice.airflow.notifiers import with_our_words
 from sluice.airflow.webhook import WebhookNotifier
-from sluice.alerts import Alert
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.pipeline import Alerts, Hudi, Kafka, Notifier, Pipeline, Sink, Source
 

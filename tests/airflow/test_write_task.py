@@ -20,7 +20,7 @@ from sluice.connectors.connections import VARIABLE as CONNECTIONS
 from sluice.connectors.connections import connection
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import driver_environment
+from sluice.participant.launch.submit import driver_environment
 from sluice.pipeline import Hudi, Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.private import VARIABLE
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec, WriteStatus

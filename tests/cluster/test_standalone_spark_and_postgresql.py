@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from sluice.demo.fingerprint import columns_of, fingerprint, last_versions
-from sluice.demo.tables import append_table, upsert_table
 from sluice.local.airflow import AirflowEnvironment, LocalAirflow
 from sluice.local.airflow_api import AirflowApi, DagRun
 from sluice.local.broker import LocalBroker
+from sluice.local.demo.fingerprint import columns_of, fingerprint, last_versions
+from sluice.local.demo.tables import append_table, upsert_table
 from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
 

@@ -46,9 +46,9 @@ from sluice.records.csv import break_outside_quotes, separator
 from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plain import plain_ddl, plain_struct
 from sluice.redact import redact, redact_text
-from sluice.registry.config import RegistrySettings
-from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptors
-from sluice.registry.protobuf import read_message
+from sluice.schemas.registry.config import RegistrySettings
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, files_of_descriptors
+from sluice.schemas.registry.protobuf import read_message
 from sluice.sections import Duration, Expanded, Options, TablePath
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options.names import files_of

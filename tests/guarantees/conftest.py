@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from sluice.local.broker import LocalBroker
 from sluice.private import VARIABLE as PRIVATE
-from sluice.registry.config import VARIABLE
+from sluice.schemas.registry.config import VARIABLE
 
 from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, missing_mariadb, postgresql_programs
 from ..registry import LocalRegistry

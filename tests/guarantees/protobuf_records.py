@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
 
-from sluice.registry.proto_files import registered_files
+from sluice.schemas.registry.proto_files import registered_files
 
 from .converters import Wild, local
 

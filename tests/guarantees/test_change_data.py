@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import SerializationContext
 
 from sluice.records.changes import position_of
-from sluice.registry.config import VARIABLE
+from sluice.schemas.registry.config import VARIABLE
 
 from .debezium import Log, avro_envelope, event, mysql, postgresql, table_after
 from .harness import Flow

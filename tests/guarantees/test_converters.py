@@ -14,8 +14,8 @@ from confluent_kafka.serialization import MessageField
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.messages import AckCommit
-from sluice.registry.config import VARIABLE
-from sluice.registry.proto_files import registered_files
+from sluice.schemas.registry.config import VARIABLE
+from sluice.schemas.registry.proto_files import registered_files
 
 from ..registry import LocalRegistry, ensure_registry
 from .avro_records import OLD_AVRO, avro, avro_bytes, avro_expected, avro_row, avro_schema

@@ -7,7 +7,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 
 from sluice.errors import ActionRequiredError
-from sluice.registry.config import VARIABLE
+from sluice.schemas.registry.config import VARIABLE
 
 from ..registry import LocalRegistry, ensure_registry
 from .avro_records import NEW_AVRO, OLD_AVRO, avro, avro_expected, avro_row, avro_schema

@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from google.protobuf import descriptor_pool, message_factory
 
-from sluice.registry.proto_files import registered_files
+from sluice.schemas.registry.proto_files import registered_files
 
 from .avro_records import avro, avro_schema
 from .converters import REGISTRY, ROWS, Wild, plain, typed_flow, write

@@ -23,15 +23,15 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from sluice.errors import ActionRequiredError
 from sluice.records.plan import WriterSchema
-from sluice.registry.config import RegistrySettings
-from sluice.registry.proto_files import registered_files
-from sluice.registry.proto_writing import proto_text
-from sluice.registry.protobuf import read_message
 from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.avro import Converter as AvroConverter
 from sluice.rows.converters.json import Converter as JsonConverter
 from sluice.rows.converters.protobuf import Converter as ProtobufConverter
 from sluice.rows.records import parse_ddl
+from sluice.schemas.registry.config import RegistrySettings
+from sluice.schemas.registry.proto_files import registered_files
+from sluice.schemas.registry.proto_writing import proto_text
+from sluice.schemas.registry.protobuf import read_message
 from sluice.sinks.kafka.encoders import encoded, unfit
 from sluice.sinks.kafka.options import Encoder
 from sluice.sinks.kafka.pinning import pinned_schema

@@ -17,9 +17,9 @@ from sluice.coordinator import Coordinator, Outcome, Started
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.failpoints import VARIABLE
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import application_arguments, driver_environment, submit_command
 from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
+from sluice.participant.launch.submit import application_arguments, driver_environment, submit_command
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import encode
 

@@ -19,7 +19,7 @@ from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import CONTROL_SECRET
 from sluice.protocol.offsets import OFFSETS_KEY
-from sluice.registry.config import VARIABLE
+from sluice.schemas.registry.config import VARIABLE
 from sluice.sinks.kafka import commits
 from sluice.sinks.kafka.rows import table_rows
 

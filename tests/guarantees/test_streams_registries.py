@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.local.process import free_port
 from sluice.protocol.messages import StartCommit
-from sluice.registry.config import VARIABLE
+from sluice.schemas.registry.config import VARIABLE
 
 from ..registry import LocalRegistry, ensure_registry
 from ..thorough import also

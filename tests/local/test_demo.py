@@ -13,15 +13,15 @@ import pytest
 from confluent_kafka import Producer
 from protocol_messages import INSTANT, TABLE, claim, start, status
 
-from sluice.demo.fingerprint import Fingerprint, columns_of, fingerprint, last_versions
-from sluice.demo.flights import flight_status, flights
-from sluice.demo.intervals import Interval
-from sluice.demo.killer import WorkerKiller
-from sluice.demo.pipelines import Verdict, demo_pipelines
-from sluice.demo.replay import Replay, share
-from sluice.demo.topics import bounds, ensure_topic, records
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
+from sluice.local.demo.fingerprint import Fingerprint, columns_of, fingerprint, last_versions
+from sluice.local.demo.flights import flight_status, flights
+from sluice.local.demo.intervals import Interval
+from sluice.local.demo.killer import WorkerKiller
+from sluice.local.demo.pipelines import Verdict, demo_pipelines
+from sluice.local.demo.replay import Replay, share
+from sluice.local.demo.topics import bounds, ensure_topic, records
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.protocol.transaction import TableLog
@@ -152,7 +152,7 @@ def test_a_topic_that_has_lost_records_is_refused(bootstrap, create_topic):
 
 
 def test_a_worker_is_killed_once_while_it_holds_a_range_and_no_other_process_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("sluice.demo.killer._AFTER_CLAIM", (0.0, 0.0))
+    monkeypatch.setattr("sluice.local.demo.killer._AFTER_CLAIM", (0.0, 0.0))
     program = tmp_path / "spark_jobs" / "worker.py"
     program.parent.mkdir()
     program.write_text("input()")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sluice.demo.connectors import feeder, targets
-from sluice.demo.databases import Sqlite
-from sluice.demo.fingerprint import columns_of, fingerprint
-from sluice.demo.flights import Record, Stream
-from sluice.demo.killer import Killer
-from sluice.demo.tables import avro_files, parquet_files
-from sluice.demo.writer import Writer
 from sluice.local import postgresql
+from sluice.local.demo.connectors import feeder, targets
+from sluice.local.demo.databases import Sqlite
+from sluice.local.demo.fingerprint import columns_of, fingerprint
+from sluice.local.demo.flights import Record, Stream
+from sluice.local.demo.killer import Killer
+from sluice.local.demo.tables import avro_files, parquet_files
+from sluice.local.demo.writer import Writer
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.local.postgresql import LocalPostgreSql

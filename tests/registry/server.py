@@ -17,7 +17,7 @@ from tests.ivy import ensure
 from sluice.local.home import SluiceHome
 from sluice.local.java import java_command
 from sluice.local.process import Daemon, free_port
-from sluice.registry.config import RegistrySettings
+from sluice.schemas.registry.config import RegistrySettings
 
 _API = "/apis/ccompat/v7"
 _REQUEST = re.compile(rf"SLUICE-ACCESS (\w+) {_API}(/\S*)")

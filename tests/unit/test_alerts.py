@@ -10,7 +10,7 @@ import pytest
 from protocol_messages import TABLE, ack, end, planned, start, status
 from pydantic import ValidationError
 
-from sluice.alerts import Failure, History, Links, Report, after, decide
+from sluice.airflow.alerts import Failure, History, Links, Report, after, decide
 from sluice.errors import IntervalError
 from sluice.pipeline import Alerts, Notifier
 from sluice.protocol.audit import audit

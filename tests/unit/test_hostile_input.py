@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError
 from sluice.records.plan import Format
-from sluice.registry.proto_files import ProtobufSchemaError, registered_files
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, registered_files
 from sluice.sections import expand
 from sluice.sinks.hudi.timeline import TimelineFiles
 from sluice.sinks.reading import file_url

@@ -51,10 +51,29 @@ def test_what_goes_down_is_not(layers, own, imported):
 
 @pytest.mark.parametrize(
     ("module", "room"),
-    [("sources.kafka.options", "options"), ("sources.kafka.cluster", "sources"), ("errors", "base"), ("no.room", None)],
+    [
+        ("sources.kafka.options", "options"),
+        ("sources.kafka.cluster", "sources"),
+        ("airflow.alerts.words", "alerts"),
+        ("airflow.alerting", "airflow"),
+        ("errors", "base"),
+        ("no.room", None),
+    ],
 )
 def test_a_module_is_in_the_room_of_its_innermost_folder(layers, module, room):
     assert layers.room_of(module) == room
+
+
+def test_a_folder_imports_for_the_rooms_inside_of_it_too(layers, tmp_path, monkeypatch):
+    (tmp_path / "airflow" / "alerts").mkdir(parents=True)
+    (tmp_path / "airflow" / "__init__.py").write_text("import airflow\n")
+    monkeypatch.setattr(layers, "PACKAGE", tmp_path)
+    assert {(own, to) for _, _, own, to in layers.used()} == {("airflow", "airflow"), ("alerts", "airflow")}
+    assert layers.wrong("alerts", "airflow")
+
+
+def test_the_package_is_seen_at_a_glance(layers):
+    assert sum((folder / "__init__.py").exists() for folder in layers.PACKAGE.iterdir()) <= 20
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from sluice.errors import ActionRequiredError, PipelineFileError
-from sluice.launch import settings
+from sluice.participant.launch import settings
 from sluice.pipeline import load_pipeline
 from sluice.private import VARIABLE, PrivateSettings
 from sluice.protocol.messages import TableSpec

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from sluice.records.structs import in_words
-from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
-from sluice.registry.protobuf import message_prefixes, read_message
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
+from sluice.schemas.registry.protobuf import message_prefixes, read_message
 
 INNER = 'syntax = "proto3"; package com.inner; message Inner { uint32 u = 1; fixed64 f = 2; }'
 OUTER = """

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.registry.client import KnownVersion, Registered, Registry
-from sluice.registry.config import VARIABLE, RegistrySettings, refuse_one_for_several, registry_of_environment
+from sluice.schemas.registry.client import KnownVersion, Registered, Registry
+from sluice.schemas.registry.config import VARIABLE, RegistrySettings, refuse_one_for_several, registry_of_environment
 
 SECRET = "correct-horse-battery"
 

@@ -8,11 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sluice.coordinator import Position
-from sluice.errors import ActionRequiredError
-from sluice.pipeline import Pipeline
-from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
-from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.verification.verify import (
+from sluice.coordinator.verification.verify import (
     WHOLE_TABLE,
     Compared,
     Interval,
@@ -21,6 +17,10 @@ from sluice.verification.verify import (
     _require_compared,
     standing,
 )
+from sluice.errors import ActionRequiredError
+from sluice.pipeline import Pipeline
+from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
+from sluice.protocol.state import ClusterState, PartitionBounds
 
 THEN = {"east": "E", "west": "W"}
 

@@ -25,8 +25,8 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import holds_checkpoint
-from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice_lines.source import local
 
 ROWS, LOG = "rows", "log"

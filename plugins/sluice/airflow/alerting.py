@@ -17,6 +17,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
+from sluice.airflow.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.airflow.assets import table_asset, without_assets
 from sluice.airflow.connections import source_and_control
 from sluice.airflow.failures import report_errors
@@ -26,7 +27,6 @@ from sluice.airflow.notifiers import make_notifier
 from sluice.airflow.tasks import TRANSACTION_KEY, on_transaction_topic
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on
-from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.errors import RetryableError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.alerts import Notifier

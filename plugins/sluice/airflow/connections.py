@@ -24,7 +24,7 @@ from sluice.pipeline import Pipeline
 from sluice.private import PrivateSettings
 from sluice.protocol.quarantine import quarantine_path
 from sluice.redact import is_secret_name, secret_values
-from sluice.registry.config import RegistrySettings
+from sluice.schemas.registry.config import RegistrySettings
 from sluice.untrusted import json_of
 
 _HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''

@@ -17,12 +17,12 @@ from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from sluice.airflow.alerting import AlertOperator, of_run_or_last, tell_all
+from sluice.airflow.alerts import Links, Report
+from sluice.airflow.alerts.words import deadline
 from sluice.airflow.connections import source_and_control
 from sluice.airflow.links import page_url, run_url
 from sluice.airflow.notes import ALERT
 from sluice.airflow.trigger_form import CONTINUE, MODE
-from sluice.alerts import Links, Report
-from sluice.alerts.words import deadline
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline

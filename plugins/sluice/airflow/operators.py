@@ -145,8 +145,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
 
     def _prepare(self, source: KafkaSettings, control: KafkaSettings) -> None:
         from sluice.coordinator import Started
-        from sluice.launch.settings import spark_conf
-        from sluice.launch.submit import APPLICATION, application_arguments, driver_environment
+        from sluice.participant.launch.settings import spark_conf
+        from sluice.participant.launch.submit import APPLICATION, application_arguments, driver_environment
 
         write = self.pipeline.write
         master = spark_master(write.connection)

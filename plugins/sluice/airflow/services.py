@@ -125,8 +125,13 @@ class SparkServiceOperator(SparkSubmitOperator):
         )
 
     def _prepare(self, planned: Planned) -> None:
-        from sluice.launch.settings import spark_conf
-        from sluice.launch.submit import SERVICE_APPLICATION, driver_environment, service_arguments, service_settings
+        from sluice.participant.launch.settings import spark_conf
+        from sluice.participant.launch.submit import (
+            SERVICE_APPLICATION,
+            driver_environment,
+            service_arguments,
+            service_settings,
+        )
 
         write = self.pipeline.write
         conf, memory = service_settings(self.pipeline)

@@ -124,7 +124,7 @@ class WorkerOperator(BaseOperator):
             os.killpg(process.pid, signal.SIGKILL)
 
     def _prepare(self) -> tuple[list[str], dict[str, str]]:
-        from sluice.launch.worker import WorkerOptions, worker_command, worker_environment
+        from sluice.participant.launch.worker import WorkerOptions, worker_command, worker_environment
 
         given = self.options
         places = [folder.resolve() for folder in pipeline_folders(Path(self.pipelines)) if folder.is_dir()]

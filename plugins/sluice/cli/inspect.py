@@ -142,7 +142,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare topics and table: every record of the committed offsets, by count and checksum of each interval."""
-    from sluice.verification.verify import require_comparable, verify_tables
+    from sluice.coordinator.verification.verify import require_comparable, verify_tables
 
     pipeline = load_pipeline(file)
     require_comparable(pipeline)

@@ -78,7 +78,7 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
         SluiceError: a step failed; its open transaction was aborted.
     """
     from sluice.coordinator import Outcome, Run
-    from sluice.launch.submit import driver_environment, submit_command
+    from sluice.participant.launch.submit import driver_environment, submit_command
 
     here = coordinator(file)
     pipeline = here.pipeline

@@ -18,7 +18,7 @@ from sluice.private import VARIABLE as PRIVATE
 if TYPE_CHECKING:
     from sluice.coordinator import Coordinator  # at run time it is imported late: it pulls in Kafka and Py4J
     from sluice.kafka.config import Connections, KafkaSettings
-    from sluice.registry.config import RegistrySettings
+    from sluice.schemas.registry.config import RegistrySettings
 
 PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
 
@@ -77,7 +77,7 @@ def registry(connection: str) -> RegistrySettings:
     Raises:
         ActionRequiredError: there is none, or it is wrong.
     """
-    from sluice.registry.config import RegistrySettings
+    from sluice.schemas.registry.config import RegistrySettings
 
     found = RegistrySettings.from_environment(connection)
     if found is not None:

@@ -26,7 +26,7 @@ def service(
     """Run one table service by hand; it waits while an interval holds the table."""
     from sluice.coordinator import Run
     from sluice.coordinator.services import Planned, Services
-    from sluice.launch.submit import driver_environment, service_command
+    from sluice.participant.launch.submit import driver_environment, service_command
 
     if name not in SERVICES:
         raise typer.BadParameter(f"there are {', '.join(SERVICES)}", param_hint="name")

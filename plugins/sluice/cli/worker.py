@@ -40,7 +40,7 @@ def worker(
 
     Start it by systemd, as a Deployment, or let Airflow keep some (docs/workers.md).
     """
-    from sluice.launch.worker import WorkerOptions, worker_command, worker_environment
+    from sluice.participant.launch.worker import WorkerOptions, worker_command, worker_environment
     from sluice.pipeline.workers import pipelines_of
 
     pipelines = pipelines_of(files, group)

@@ -24,7 +24,7 @@ from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
-from sluice.registry.config import Registries, registry_of_environment
+from sluice.schemas.registry.config import Registries, registry_of_environment
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.mapping import ClusterAddress
-from sluice.registry.config import Registries, registry_of_environment
+from sluice.schemas.registry.config import Registries, registry_of_environment
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ from sluice import runtime
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.jvm import gateway as hudi_jvm
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.settings import ARCHIVE, spark_conf
-from sluice.launch.submit import application_arguments
 from sluice.local.broker import ARCHIVE as BROKER
 from sluice.local.broker import LocalBroker
 from sluice.local.errors import LocalRuntimeError
@@ -31,6 +29,8 @@ from sluice.local.home import SluiceHome, project_root
 from sluice.local.jars import class_path
 from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
+from sluice.participant.launch.settings import ARCHIVE, spark_conf
+from sluice.participant.launch.submit import application_arguments
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.records.settings import Transform
 

@@ -39,7 +39,7 @@ from sluice.records.pinning import (
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
 from sluice.records.structs import Type, field, in_words, is_struct, names, struct
-from sluice.registry.config import NoSubjectsError, Registries, RegistrySettings, refuse_one_for_several
+from sluice.schemas.registry.config import NoSubjectsError, Registries, RegistrySettings, refuse_one_for_several
 from sluice.schemas.writer_schemas import writer_schemas
 
 

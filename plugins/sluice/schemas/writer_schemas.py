@@ -14,14 +14,14 @@ from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plan import WriterSchema
 from sluice.records.settings import ONE_VALUE, Converter
 from sluice.records.structs import same, same_but_for_case
-from sluice.registry.avro import AvroSchemaError, avro_type
-from sluice.registry.config import RegistrySettings
-from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
-from sluice.registry.protobuf import ProtobufMessage, read_message
+from sluice.schemas.registry.avro import AvroSchemaError, avro_type
+from sluice.schemas.registry.config import RegistrySettings
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
+from sluice.schemas.registry.protobuf import ProtobufMessage, read_message
 from sluice.untrusted import json_of
 
 if TYPE_CHECKING:
-    from sluice.registry.client import Registered
+    from sluice.schemas.registry.client import Registered
 
 _KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
 _UNREADABLE = (AvroSchemaError, JsonSchemaError, ProtobufSchemaError)
@@ -79,7 +79,7 @@ def _registered(
     settings: RegistrySettings,
 ) -> tuple[WriterSchema, ...]:
     # Most pipelines have none, and importing it takes a fifth of a second.
-    from sluice.registry.client import KnownVersion, Registry
+    from sluice.schemas.registry.client import KnownVersion, Registry
 
     by_id = {schema.id: schema for schema in known if schema.id is not None}
     versions = {place: schema for schema in by_id.values() for place in schema.versions}

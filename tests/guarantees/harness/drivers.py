@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from sluice.launch.settings import spark_conf
+from sluice.participant.launch.settings import spark_conf
 
 from .processes import MASTER, PATIENCE, Pause, environment, wait_for
 

@@ -19,15 +19,15 @@ from typer.testing import CliRunner, Result
 from sluice.cli import app
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import Planned, Services
+from sluice.coordinator.verification import verify
 from sluice.failpoints import VARIABLE
 from sluice.kafka.config import Connections
-from sluice.launch.submit import application_arguments, service_arguments, submit_command
 from sluice.logs import log
+from sluice.participant.launch.submit import application_arguments, service_arguments, submit_command
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import StartCommit, encode
 from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED, Service
-from sluice.verification import verify
 
 from .drivers import MEMORY, Drivers, Job, Zombie
 from .processes import MASTER, PATIENCE, Step, environment, finish, kafka_settings, other_clock

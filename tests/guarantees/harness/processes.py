@@ -20,7 +20,7 @@ from sluice.coordinator import Started
 from sluice.errors import RetryableError
 from sluice.failpoints import VARIABLE
 from sluice.kafka.config import KafkaSettings
-from sluice.launch.submit import APPLICATION, driver_environment
+from sluice.participant.launch.submit import APPLICATION, driver_environment
 
 MASTER = "local[1]"
 CLUSTER = "kafka_default"

@@ -9,10 +9,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sluice.records.plan import WriterSchema
-from sluice.registry.protobuf import MARKER, message_prefixes, top_level_name
 from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.by_schema import HEADER, BySchema, Variant, starts_with
 from sluice.rows.files import on_every_machine
+from sluice.schemas.registry.protobuf import MARKER, message_prefixes, top_level_name
 
 _OPTIONS: Final = {"mode": "PERMISSIVE"}
 

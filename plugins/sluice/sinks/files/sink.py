@@ -24,8 +24,8 @@ from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import Quarantined, quarantine_path
 from sluice.records.structs import Type
-from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.hive import HiveCatalog, HiveTable, partition_keys, partitions
 from sluice.sinks.files.objects import ObjectTable

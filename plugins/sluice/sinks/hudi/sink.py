@@ -15,8 +15,8 @@ from sluice.private import PrivateSettings, hadoop_settings
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
-from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice.sinks.hudi.catalog_sync import sync_catalogs
 from sluice.sinks.hudi.creation import table_exists
 from sluice.sinks.hudi.opening import open_table

@@ -20,8 +20,8 @@ from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.quarantine import Quarantined
 from sluice.records.structs import Type
-from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.options.names import schema_and_name

@@ -27,9 +27,9 @@ from pyspark.sql.types import (
 )
 
 from sluice.identifiers import quoted
-from sluice.registry.protobuf import message_prefixes
 from sluice.rows.files import on_every_machine
 from sluice.rows.json_text import as_json
+from sluice.schemas.registry.protobuf import message_prefixes
 from sluice.sinks.kafka.schemas import connect_schema
 
 

@@ -14,10 +14,10 @@ from py4j.protocol import Py4JJavaError
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.records.structs import Type
-from sluice.registry.client import Kind, Reference, Registry
-from sluice.registry.config import Registries
-from sluice.registry.proto_files import ProtobufSchemaError, registered_files
-from sluice.registry.proto_writing import proto_text, written_message
+from sluice.schemas.registry.client import Kind, Reference, Registry
+from sluice.schemas.registry.config import Registries
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, registered_files
+from sluice.schemas.registry.proto_writing import proto_text, written_message
 from sluice.sinks.kafka.options import CONNECTS, REGISTERED, Encoder
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 

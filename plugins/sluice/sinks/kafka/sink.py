@@ -21,8 +21,8 @@ from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import Quarantined
 from sluice.records.structs import Type
-from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.cluster import Target, target_settings

@@ -23,8 +23,8 @@ from sluice.kafka.config import (
     connections_of_environment,
     connections_to_environment,
 )
-from sluice.launch.settings import driver_address, spark_conf
-from sluice.launch.submit import APPLICATION
+from sluice.participant.launch.settings import driver_address, spark_conf
+from sluice.participant.launch.submit import APPLICATION
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 
@@ -98,7 +98,7 @@ def worker_environment(
     settings = spark_conf(master, {**_STAYS, **conf}, PrivateSettings.from_environment().conf)
     submit = ["--master", master, "--driver-memory", options.memory]
     submit += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     return {
         "PYSPARK_PYTHON": sys.executable,
         **driver_address(master),

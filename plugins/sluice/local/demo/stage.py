@@ -7,11 +7,11 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from sluice.demo import screen
 from sluice.errors import SluiceError
 from sluice.local.airflow import LocalAirflow
 from sluice.local.archive import ensure_archives
 from sluice.local.broker import LocalBroker
+from sluice.local.demo import screen
 from sluice.local.errors import LocalRuntimeError, told_in_short
 from sluice.local.home import SluiceHome
 from sluice.local.jars import ensure_jars

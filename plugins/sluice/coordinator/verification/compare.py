@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.connectors.data import INSTANT, MADE, PLACE, KnowsRefused, ReadsRows, ReadsWritten, SourceReader
+from sluice.coordinator.verification.verify import WHOLE_TABLE, Compared, Verification
 from sluice.identifiers import quoted
 from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableSpec
@@ -21,7 +22,6 @@ from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.json_text import as_json
 from sluice.rows.reading import read_range
 from sluice.rows.records import RECORD_TIME, RecordChain, parse_ddl
-from sluice.verification.verify import WHOLE_TABLE, Compared, Verification
 
 _OFFSET = "_kafka_offset"
 
@@ -33,7 +33,7 @@ _FIRST, _LAST = "_sluice_first_log", "_sluice_last_log"
 
 
 def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Mapping[str, Any]) -> Verification:
-    """Carry out the task's comparison; `sluice.verification.verify` writes the task.
+    """Carry out the task's comparison; `sluice.coordinator.verification.verify` writes the task.
 
     Args:
         spark: the session.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from sluice.demo.fingerprint import columns_of, fingerprint
+from sluice.local.demo.fingerprint import columns_of, fingerprint
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from sluice.alerts import words
-from sluice.alerts.report import Alert, History, Report, committed
+from sluice.airflow.alerts import words
+from sluice.airflow.alerts.report import Alert, History, Report, committed
 from sluice.pipeline.alerts import Alerts
 
 _LAG_RECORDS, _LAG, _QUARANTINE = "max_lag_records", "max_lag", "max_quarantine_rate"

@@ -11,11 +11,11 @@ from pathlib import Path
 from sluice import runtime
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings, connections_to_environment
-from sluice.launch.settings import driver_address, spark_conf
+from sluice.participant.launch.settings import driver_address, spark_conf
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 
-APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "write_range.py"
+APPLICATION = Path(__file__).resolve().parents[4] / "spark_jobs" / "write_range.py"
 SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
 
 
@@ -79,7 +79,7 @@ def driver_environment(
     The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
     it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.
     """
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     scripts = str(Path(sys.executable).parent)
     return {
         "PYSPARK_PYTHON": sys.executable,

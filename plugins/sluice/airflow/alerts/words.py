@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sluice.alerts.report import Alert, Failure, History, Report, committed
+from sluice.airflow.alerts.report import Alert, Failure, History, Report, committed
 from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import PlannedRange
 

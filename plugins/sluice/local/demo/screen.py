@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sluice.demo.intervals import Interval
-from sluice.demo.pipelines import DemoPipeline, Verdict
+from sluice.local.demo.intervals import Interval
+from sluice.local.demo.pipelines import DemoPipeline, Verdict
 from sluice.protocol.messages import AbortCommit, PlannedRange
 from sluice.protocol.transaction import State
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sluice.demo.databases import Database
-from sluice.demo.flights import Stream
-from sluice.demo.replay import share
+from sluice.local.demo.databases import Database
+from sluice.local.demo.flights import Stream
+from sluice.local.demo.replay import share
 from sluice.local.errors import LocalRuntimeError
 
 _TICK = 0.5  # seconds between two transactions

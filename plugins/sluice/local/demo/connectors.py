@@ -17,18 +17,18 @@ from rich.panel import Panel
 from rich.table import Table
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from sluice.demo.databases import CONNECTION, Database, PostgreSql, Sqlite
-from sluice.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint
-from sluice.demo.flights import Stream, flights
-from sluice.demo.killer import Killer
-from sluice.demo.stage import Stage, main
-from sluice.demo.tables import append_table, avro_files, parquet_files
-from sluice.demo.topics import ensure_topic, records
-from sluice.demo.writer import Writer
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
 from sluice.local.airflow_api import AirflowApi, DagRun
 from sluice.local.credentials import ADMIN
+from sluice.local.demo.databases import CONNECTION, Database, PostgreSql, Sqlite
+from sluice.local.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint
+from sluice.local.demo.flights import Stream, flights
+from sluice.local.demo.killer import Killer
+from sluice.local.demo.stage import Stage, main
+from sluice.local.demo.tables import append_table, avro_files, parquet_files
+from sluice.local.demo.topics import ensure_topic, records
+from sluice.local.demo.writer import Writer
 from sluice.local.errors import LocalRuntimeError
 from sluice.pipeline import load_pipeline
 

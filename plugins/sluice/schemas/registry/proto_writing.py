@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sluice.registry.proto_files import ProtobufSchemaError, descriptor_pb2
-from sluice.registry.protobuf import messages_of
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, descriptor_pb2
+from sluice.schemas.registry.protobuf import messages_of
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.redact import HIDDEN, secret_values
-from sluice.registry.config import NoSubjectsError, RegistrySettings
+from sluice.schemas.registry.config import NoSubjectsError, RegistrySettings
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 

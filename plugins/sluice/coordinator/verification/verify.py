@@ -19,7 +19,7 @@ from sluice.connectors.sink import Pinned
 from sluice.coordinator import Position
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import Connections, KafkaSettings
-from sluice.launch.submit import driver_environment, spark_submit
+from sluice.participant.launch.submit import driver_environment, spark_submit
 from sluice.pipeline.model import Pipeline
 from sluice.protocol import coverage
 from sluice.protocol.history import TableHistory, TransactionSummary
@@ -28,7 +28,7 @@ from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State
 
-APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "verify_table.py"
+APPLICATION = Path(__file__).resolve().parents[4] / "spark_jobs" / "verify_table.py"
 WHOLE_TABLE = "all"
 
 

@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from sluice.demo.intervals import ControlTopicWatch, Interval
-from sluice.demo.pipelines import DemoPipeline
-from sluice.demo.replay import Replay
-from sluice.demo.screen import Bars, ended
-from sluice.demo.topics import bounds
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow_api import AirflowApi
+from sluice.local.demo.intervals import ControlTopicWatch, Interval
+from sluice.local.demo.pipelines import DemoPipeline
+from sluice.local.demo.replay import Replay
+from sluice.local.demo.screen import Bars, ended
+from sluice.local.demo.topics import bounds
 from sluice.local.errors import LocalRuntimeError
 
 INTERVALS = 3  # of each pipeline that must commit while records are still arriving

@@ -15,18 +15,18 @@ from confluent_kafka.admin import AdminClient
 from rich.panel import Panel
 from rich.table import Table
 
-from sluice.demo.fingerprint import Fingerprint, columns_of, fingerprint
-from sluice.demo.flights import Stream, flights
-from sluice.demo.intervals import ControlTopicWatch, Interval
-from sluice.demo.replay import Replay
-from sluice.demo.stage import Stage, main
-from sluice.demo.tables import append_table
-from sluice.demo.topics import ensure_topic, records
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
 from sluice.local.airflow_api import AirflowApi, DagRun
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
+from sluice.local.demo.fingerprint import Fingerprint, columns_of, fingerprint
+from sluice.local.demo.flights import Stream, flights
+from sluice.local.demo.intervals import ControlTopicWatch, Interval
+from sluice.local.demo.replay import Replay
+from sluice.local.demo.stage import Stage, main
+from sluice.local.demo.tables import append_table
+from sluice.local.demo.topics import ensure_topic, records
 from sluice.local.errors import LocalRuntimeError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.offsets import in_words

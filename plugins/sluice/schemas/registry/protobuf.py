@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sluice.registry.proto_files import ProtobufSchemaError, descriptor_pb2
+from sluice.schemas.registry.proto_files import ProtobufSchemaError, descriptor_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto

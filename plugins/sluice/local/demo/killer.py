@@ -12,7 +12,7 @@ from typing import Self
 
 import psutil
 
-from sluice.demo.intervals import Interval
+from sluice.local.demo.intervals import Interval
 from sluice.local.errors import LocalRuntimeError
 
 _LOOK = 0.3  # seconds between two looks

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Producer
 
-from sluice.demo.flights import Stream
 from sluice.kafka.config import KafkaSettings
+from sluice.local.demo.flights import Stream
 from sluice.local.errors import LocalRuntimeError
 
 if TYPE_CHECKING:

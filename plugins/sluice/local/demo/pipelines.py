@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint, last_versions
-from sluice.demo.flights import Stream, flight_status, flights
-from sluice.demo.tables import append_table, upsert_table
-from sluice.demo.topics import records
 from sluice.kafka.config import KafkaSettings
+from sluice.local.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint, last_versions
+from sluice.local.demo.flights import Stream, flight_status, flights
+from sluice.local.demo.tables import append_table, upsert_table
+from sluice.local.demo.topics import records
 from sluice.local.home import SluiceHome, project_root
 from sluice.pipeline import Pipeline, load_pipeline
 

@@ -13,18 +13,18 @@ from rich.panel import Panel
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from sluice.control.topic import ControlTopic
-from sluice.demo import screen
-from sluice.demo.arrival import INTERVALS, Arrival
-from sluice.demo.intervals import Interval
-from sluice.demo.killer import WorkerKiller
-from sluice.demo.pipelines import DemoPipeline, demo_pipelines
-from sluice.demo.stage import Stage, main
-from sluice.demo.topics import PARTITIONS, ensure_topic
-from sluice.demo.trouble import Trouble
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
 from sluice.local.airflow_api import AirflowApi
 from sluice.local.credentials import ADMIN
+from sluice.local.demo import screen
+from sluice.local.demo.arrival import INTERVALS, Arrival
+from sluice.local.demo.intervals import Interval
+from sluice.local.demo.killer import WorkerKiller
+from sluice.local.demo.pipelines import DemoPipeline, demo_pipelines
+from sluice.local.demo.stage import Stage, main
+from sluice.local.demo.topics import PARTITIONS, ensure_topic
+from sluice.local.demo.trouble import Trouble
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.workers import GROUP, start_workers, workers_there
 from sluice.pipeline.workers import dag_of_workers

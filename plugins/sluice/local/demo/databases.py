@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sluice.demo.fingerprint import Columns
+from sluice.local.demo.fingerprint import Columns
 from sluice.local.home import SluiceHome
 from sluice.local.postgresql import DATABASE, LOGIN, LOOPBACK, LocalPostgreSql
 

@@ -21,9 +21,9 @@ from rich.panel import Panel
 from rich.text import Text
 
 from sluice.coordinator import Coordinator, Outcome, Run
-from sluice.demo.topics import bounds, ensure_topic
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow_api import AirflowApi, DagRun
+from sluice.local.demo.topics import bounds, ensure_topic
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.pipeline import load_pipeline

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sluice.demo.fingerprint import Columns, Fingerprint, fingerprint
-from sluice.launch.settings import spark_conf
+from sluice.local.demo.fingerprint import Columns, Fingerprint, fingerprint
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import project_root
 from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
+from sluice.participant.launch.settings import spark_conf
 
 APPLICATION = Path(__file__).with_name("read_application.py")
 
