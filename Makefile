@@ -18,7 +18,7 @@ MKDOCS   := $(SITE)/.packages
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-all test-postgresql test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-postgresql test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,9 +68,6 @@ test: install ## Run the tests of all guarantees (three at a time; name some wit
 
 test-thorough: install ## Run the kills, remedies and clusters that 'make test' leaves out, as others of their kind are in it
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --thorough $(ARGS)
-
-test-all: install ## Run both in one go, which starts what files share once, as CI does
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --with-thorough $(ARGS)
 
 test-postgresql: install ## Run the tests of PostgreSQL on its releases 12, 13 and 17, whose programs come from Maven Central (one with ARGS="12")
 	$(RUN) -m tests.postgresql $(ARGS)

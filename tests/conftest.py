@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Whoever asks for the broker carries the marker `kafka`, so that `-m "not kafka"` leaves none out.
 
     Of tables that take long `make test` tries some cells, and `make test-thorough` the others: see tests/thorough.py.
-    `make test-all` tries all of them.
+    `--with-thorough` tries all of them in one go.
     """
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
