@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,8 +15,10 @@ from sluice.control.waiting import steady
 from sluice.errors import SluiceError
 from sluice.logs import log
 from sluice.participant.claiming import End, Terms
+from sluice.participant.endpoint import answering
 from sluice.participant.launch.worker import connections_here, settings_here
 from sluice.participant.serving import description, serve
+from sluice.participant.vitals import Vitals
 
 
 def main() -> End | None:
@@ -28,21 +31,26 @@ def main() -> End | None:
     parser.add_argument("--longest-stay", type=float, help="seconds after which it ends")
     parser.add_argument("--trust-control-topic", action="store_true")
     parser.add_argument("--ends-with-stdin", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--port", type=int, help="on which it answers /health, /ready and /metrics")
+    parser.add_argument("--host", help="the address that it listens on for that")
     parser.add_argument("files", nargs="+", type=Path)
     given = parser.parse_args()
     if given.ends_with_stdin:
         threading.Thread(target=_end_with_stdin, name="sluice-keeper", daemon=True).start()
     terms = Terms(given.name, given.lease, given.slots, given.longest_stay, description())
+    vitals = Vitals(terms, given.group, steady)
     try:
-        return serve(
-            given.files,
-            given.group,
-            terms,
-            settings_here,
-            connections_here,
-            steady,
-            trusting=given.trust_control_topic,
-        )
+        with answering(given.host, given.port, vitals) if given.port is not None else nullcontext():
+            return serve(
+                given.files,
+                given.group,
+                terms,
+                settings_here,
+                connections_here,
+                steady,
+                trusting=given.trust_control_topic,
+                vitals=vitals,
+            )
     except SluiceError as error:
         log.error(str(error), recovery=error.recovery)
         return None

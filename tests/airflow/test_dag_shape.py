@@ -219,13 +219,14 @@ def test_a_group_of_workers_is_a_dag_of_as_many_tasks(tmp_path: Path) -> None:
     from sluice.airflow.workers_dag import build_workers_dag
 
     file = tmp_path / "nightly.yaml"
-    file.write_text("workers: 3\nmemory: 4g\nlongest_stay: 6 hours\n")
+    file.write_text("workers: 3\nmemory: 4g\nlongest_stay: 6 hours\nport: 9464\n")
     dag = build_workers_dag(file, tmp_path, auto_register=False)
     task = dag.get_task("worker")
     assert (dag.dag_id, dag.max_active_runs, task.is_mapped) == ("sluice_workers_nightly", 1, True)
     assert task.expand_input.value == {"number": [0, 1, 2]}
     options = task.partial_kwargs["options"].options
     assert (options.memory, options.longest_stay) == ("4g", timedelta(hours=6))
+    assert (options.port, options.host) == (9464, "127.0.0.1")
     file.write_text("")  # a file without a word keeps one
     assert build_workers_dag(file, tmp_path, auto_register=False).get_task("worker").is_mapped
 

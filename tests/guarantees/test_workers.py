@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -53,11 +54,18 @@ def _claims_of(flow: Flow, started) -> list[Claim]:
 
 
 def test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_own(make_flow, make_worker):
+    """Meanwhile the worker's endpoint says that it is well and ready, with and without work, and what it has written.
+
+    A worker whose port is in use ends before it has a Spark application.
+    """
     first = make_flow(write__workers="shared", write__ranges=2)
     second = make_flow(write__workers="shared", sink__hudi__operation="upsert", sink__hudi__record_key="id")
     bad = make_flow(write__workers="shared", control__topic=f"wide-{first.topic}")
     bad.admin.create_topics([NewTopic(f"wide-{first.topic}", 2)])[f"wide-{first.topic}"].result(30)
-    worker = make_worker("one", first, files=(bad.file, first.file, second.file))
+    worker = make_worker("one", first, "--port", "0", files=(bad.file, first.file, second.file))
+    wait_for(lambda: worker.answer("/ready") == (200, '{"ok": true, "reason": null, "claims": []}'), "it to be ready")
+    port = re.search(r"the worker answers .*port=(\d+)", worker.log.read_text())[1]
+    refused = make_worker("refused", first, "--port", port, wait=False)
     assert "a pipeline is left to its own Spark jobs" in worker.log.read_text()
     for flow in (first, second):
         for _ in range(2):
@@ -67,6 +75,24 @@ def test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_ow
             flow.commit(started)
             flow.check()
         assert {_by(claim) for claim in _claims(flow)} == {"one"}
+    assert worker.answer("/health") == (200, '{"ok": true, "reason": null}')
+    of_first = f'pipeline="{first.pipeline.name}",table="{first.pipeline.table_name}"'
+    (cluster,) = {p.cluster for m in first.messages() if isinstance(m, WriteStatus) for p in m.partitions}
+    wait_for(
+        lambda: (
+            {
+                f"sluice_worker_ranges_written_total{{{of_first}}} 4.0",
+                f'sluice_worker_records_read_total{{cluster="{cluster}",{of_first}}} 120.0',
+                f'sluice_worker_records_total{{outcome="written",{of_first}}} 120.0',
+                "sluice_worker_ready 1.0",
+            }
+            <= set(worker.answer("/metrics")[1].splitlines())
+        ),
+        "its figures",
+    )
+    assert refused.wait(60) == 1
+    assert "can't listen on its port" in refused.log.read_text()
+    assert "SparkContext" not in refused.log.read_text()
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(30) == 0, worker.log.read_text()
     assert "it was asked to" in worker.log.read_text()
@@ -332,11 +358,16 @@ def test_the_broker_is_gone_while_it_writes_and_comes_back(
 
 
 @pytest.mark.thorough
-def test_one_whose_jvm_stands_still_leaves_its_group_and_ends(make_flow, make_worker):
+def test_one_whose_jvm_stands_still_is_unhealthy_leaves_its_group_and_ends(make_flow, make_worker):
     flow = make_flow(write__workers="mute", write__claim_within="3 seconds")
-    worker = make_worker("mute", flow)
+    worker = make_worker("mute", flow, "--port", "0")
+    wait_for(lambda: worker.answer("/ready")[0] == 200, "it to be ready")
     jvm = worker.jvm()
     os.kill(jvm, signal.SIGSTOP)
+    wait_for(lambda: worker.answer("/ready")[0] == 503, "it to claim nothing new")
+    assert worker.answer("/health")[0] == 200
+    wait_for(lambda: worker.answer("/health")[0] == 503, "it to be unhealthy")
+    assert "its JVM has not answered" in worker.answer("/health")[1]
     wait_for(lambda: "does not answer" in worker.log.read_text(), "the worker to give itself up")
     wait_for(lambda: not worker.is_there(), "the group to be without it")
     flow.produce(20)

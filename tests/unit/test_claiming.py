@@ -81,6 +81,13 @@ def test_it_claims_writes_and_renews():
     assert [p.number for p in desk.begun] == [0]
     desk.step(11)
     assert [(c.takes_over, c.released) for c in desk.claims()] == [(-1, False), (1, False)]
+    (held,) = desk.claiming.held
+    assert held == (desk.begun[0], INSTANT, 1000.0, 1011.0, 1000.0)
+    assert desk.claiming.ticked == 1011.0
+    desk.claiming.ended(desk.begun[0], None)
+    desk.step(1, status(INSTANT, 0))
+    assert desk.claiming.held == ()
+    assert desk.claiming.ticked == 1012.0
 
 
 def test_a_renewal_that_came_to_the_log_though_its_answer_was_lost_is_the_one_that_the_next_names():

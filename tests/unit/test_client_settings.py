@@ -77,7 +77,7 @@ def test_a_worker_is_a_member_that_consumes_nothing_and_is_missed_after_ten_seco
     made: list[dict[str, Any]] = []
     did: list[Any] = []
     consumer = SimpleNamespace(
-        subscribe=lambda names, on_assign: did.append((names, on_assign)),
+        subscribe=lambda names, on_assign, on_revoke: did.append((names, on_assign, on_revoke)),
         assign=lambda partitions: did.append(("assigned", partitions)),
         pause=lambda partitions: did.append(("paused", partitions)),
         poll=lambda _: None,
@@ -86,13 +86,17 @@ def test_a_worker_is_a_member_that_consumes_nothing_and_is_missed_after_ten_seco
     monkeypatch.setattr(presence, "Consumer", lambda settings: made.append(settings) or consumer)
     membership = Membership(SETTINGS, "default", "worker-1", ("b", "a"), lambda: did.append("changed"))
     membership.leave()
-    ((names, on_assign), closed) = did
+    ((names, on_assign, on_revoke), closed) = did
+    assert not membership.is_member
     assert (names, closed, membership._thread.is_alive()) == (["b", "a"], "closed", False)
     (told,) = made
     assert (told["group.id"], told["client.id"]) == ("sluice-workers-default", "worker-1")
     assert (told["enable.auto.commit"], told["session.timeout.ms"]) == (False, 10_000)
     on_assign(consumer, ["p"])
     assert did[2:] == [("assigned", ["p"]), ("paused", ["p"]), "changed"]
+    assert membership.is_member
+    on_revoke(consumer, ["p"])
+    assert not membership.is_member
 
 
 def test_the_ends_of_topics_are_asked_for_as_followers_read_them_and_only_where_there_are_topics():

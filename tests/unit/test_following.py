@@ -159,6 +159,7 @@ def test_topics_that_can_t_be_looked_for_are_looked_for_again_by_a_new_client():
     follower.answers = False
     follower._look_for_missing(consumer)  # type: ignore[arg-type]
     assert (follower.forgotten, follower._missing, consumer.reads) == (1, {"control"}, {})
+    assert not follower.is_current
 
 
 def _followed(**topics: Topic) -> tuple[Follower, Any]:
@@ -181,7 +182,9 @@ def test_the_present_messages_of_a_topic_are_passed_on_at_once_and_later_ones_as
     assert follower.found == []
     follower._take(consumer, at_end(0, "another"))  # type: ignore[arg-type]
     assert follower.found == []
+    assert not follower.is_current
     follower._take(consumer, at_end(4))  # type: ignore[arg-type]
+    assert follower.is_current
     assert follower.found == [("control", [0, 3])]
     follower._take(consumer, Record(4, start(INSTANT)))  # type: ignore[arg-type]
     follower._take(consumer, Record(5, None))  # type: ignore[arg-type]

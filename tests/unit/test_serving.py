@@ -81,14 +81,18 @@ def test_a_jvm_that_does_not_answer_is_given_up_after_both_time_and_looks(monkey
     spark, now = _Spark(("G1 Old Gen", 1, 100)), [100.0]
     spark.may_answer.clear()
     application = SparkApplication(spark, lambda: now[0])  # type: ignore[arg-type]
+    assert application.silent_for() == 0
     assert application.health_problem() is None
     now[0] += 29.9
+    assert application.silent_for() == pytest.approx(29.9)
     assert [application.health_problem() for _ in range(20)] == [None] * 20
     now[0] += 0.1
     assert application.health_problem() is End.JVM_UNRESPONSIVE
     spark.may_answer.set()
     monkeypatch.setattr(serving, "_PROMPT", 30.0)
     assert application.health_problem() is None
+    now[0] += 3600  # it owes no answer while it isn't asked
+    assert application.silent_for() == 0
     monkeypatch.setattr(serving, "_PROMPT", 0.001)
     spark.may_answer.clear()
     now[0] += 1000
@@ -173,6 +177,7 @@ class _Group:
         self.changed: Any = None
         self.left: list[str] = []
         self.joined: list[Any] = []
+        self.memberships: list[Any] = []
 
     def presence(self, cluster: KafkaSettings, _within: float) -> Any:
         def members(group: str) -> list[Any]:
@@ -189,7 +194,10 @@ class _Group:
     def membership(self, cluster: KafkaSettings, group: str, worker: str, topics: Any, changed: Any) -> Any:
         self.joined.append((cluster.name, group, worker, topics))
         self.changed = changed
-        return SimpleNamespace(leave=lambda: self.left.append(cluster.name))
+        self.memberships.append(
+            SimpleNamespace(is_member=not self.memberships, leave=lambda: self.left.append(cluster.name))
+        )
+        return self.memberships[-1]
 
 
 @pytest.fixture
@@ -215,6 +223,10 @@ def test_a_worker_is_in_its_group_on_each_cluster_and_knows_the_workers_of_all(g
     assert group.asked == 2
     group.changed()
     assert groups.workers() == ("own",)  # also where one of them doesn't answer
+    assert not groups.are_joined()
+    for membership in group.memberships:
+        membership.is_member = True
+    assert groups.are_joined()
     groups.leave()
     assert group.left == ["east", "west"]
 

@@ -59,9 +59,10 @@ class Desk:
         desk = self
 
         class Writes:
-            def run(self) -> None:
+            def run(self) -> Any:
                 desk.written.put(assignment.range)
                 desk._write()
+                return status(INSTANT, assignment.range)
 
             def cancel(self) -> None:
                 desk.cancelled.set()

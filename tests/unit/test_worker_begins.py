@@ -61,7 +61,9 @@ class _Worker:
 
         def groups(clusters: Any, group: str, worker: str, topics: Any) -> Any:
             self.joined = (sorted(clusters), group, worker, topics)
-            return SimpleNamespace(workers=tuple, leave=lambda: self.did.append("leaves its group"))
+            return SimpleNamespace(
+                workers=tuple, are_joined=lambda: True, leave=lambda: self.did.append("leaves its group")
+            )
 
         monkeypatch.setattr(serving, "Files", lambda *_: SimpleNamespace(are_same=lambda: True))
         monkeypatch.setattr(serving, "pipelines_of", lambda *_: list(pipelines))
@@ -99,7 +101,9 @@ def _cluster(name: str) -> KafkaSettings:
 
 def _pipeline(name: str, cluster: str, topic: str, timeout: int = 600) -> Any:
     write = SimpleNamespace(timeout=timedelta(seconds=timeout))
-    return SimpleNamespace(name=name, cluster=cluster, control_topic=topic, table_id=f"table of {name}", write=write)
+    return SimpleNamespace(
+        name=name, cluster=cluster, control_topic=topic, table_id=f"table of {name}", table_name=f"t{name}", write=write
+    )
 
 
 A, B, C = _pipeline("a", "east", "one"), _pipeline("b", "east", "one", 900), _pipeline("c", "west", "two")
@@ -116,6 +120,7 @@ def test_a_worker_follows_each_control_topic_once_for_all_of_its_pipelines_table
     of_a, of_b = worker.given["one", "table of a"], worker.given["one", "table of b"]
     assert of_a.control is of_b.control
     assert (of_a.timeout, of_b.timeout) == (600.0, 900.0)
+    assert (of_a.pipeline, of_a.name) == ("a", "ta")
     assert of_a.job == ("source of a", "a", "spark")
     assert set(worker.given) == {("one", "table of a"), ("one", "table of b"), ("two", "table of c")}
 

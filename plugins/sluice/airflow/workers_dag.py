@@ -50,6 +50,10 @@ class Workers(Section):
     """Whether unsigned START-COMMITs are accepted: only where Sluice alone may write to the control topic."""
     connections: tuple[str, ...] = ()
     """Further Kafka connections, of clusters that streams may move to."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """On which the first one answers `/health`, `/ready` and `/metrics`; each further one on the next port."""
+    host: str = "127.0.0.1"
+    """The address that they listen on for that."""
     pool: str = "default_pool"
     """The Airflow pool of the tasks."""
     queue: str | None = None
@@ -133,7 +137,14 @@ class WorkerOperator(BaseOperator):
         os.environ.update(private_settings_of(*served).to_environment())
         os.environ.update(to_environment(source_connections(_own_connections(served))))
         options = WorkerOptions(
-            self.group, given.slots, given.memory, given.lease, given.longest_stay, given.trust_control_topic
+            self.group,
+            given.slots,
+            given.memory,
+            given.lease,
+            given.longest_stay,
+            given.trust_control_topic,
+            None if given.port is None else given.port + self.number,
+            given.host,
         )
         kafka = [kafka_settings(one) for one in _kafka_connections(served, given.connections)]
         environment = worker_environment(options, spark_master(write.connection), write.conf, kafka)

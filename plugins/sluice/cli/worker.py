@@ -35,6 +35,10 @@ def worker(
     connection: Annotated[
         list[str] | None, typer.Option(help="A further Kafka connection, of a cluster that streams may move to.")
     ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Answer /health, /ready and /metrics on this port.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on for that.")] = "127.0.0.1",
 ) -> None:
     """Write ranges for pipelines, as a Spark application that stays; it ends well on SIGTERM.
 
@@ -47,7 +51,7 @@ def worker(
     stay = parse_duration(longest_stay)
     if not isinstance(stay, timedelta):
         raise typer.BadParameter(f"{longest_stay!r} is no duration such as `12 hours`", param_hint="--longest-stay")
-    options = WorkerOptions(group, slots, memory, timedelta(seconds=lease), stay, trust_control_topic)
+    options = WorkerOptions(group, slots, memory, timedelta(seconds=lease), stay, trust_control_topic, port, host)
     found = _kafka_connections(pipelines, connection or [])
     own = f"{name or gethostname()}-{uuid.uuid4().hex[:8]}"  # unique to this process: it distinguishes claims
     environment = worker_environment(options, master or _master(pipelines[0]), pipelines[0].write.conf, found)

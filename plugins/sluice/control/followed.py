@@ -66,6 +66,8 @@ class Following:
         self._ends: dict[str, int] = {}
         self._held_back: dict[str, list[tuple[int, ControlMessage]]] = {}  # of topics whose end wasn't reached yet
         self._clients = Clients(settings)
+        self._has_looked = False
+        self._polled = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-following", daemon=True)
 
@@ -77,6 +79,15 @@ class Following:
         """End."""
         self._stop.set()
         self._thread.join()
+
+    def silent_for(self) -> float:
+        """Seconds since it last asked for messages; from any thread."""
+        return time.monotonic() - self._polled
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has read all topics that exist to the ends that they had; from any thread."""
+        return self._has_looked and not self._held_back
 
     def _run(self) -> None:
         try:
@@ -102,6 +113,7 @@ class Following:
                 if self._missing and time.monotonic() >= look_again:
                     self._look_for_missing(consumer)
                     look_again = time.monotonic() + _LOOK_AGAIN
+                self._polled = time.monotonic()
                 record = consumer.poll(_POLL)
                 if record is not None:
                     self._take(consumer, record)
@@ -123,6 +135,7 @@ class Following:
             self._ends[topic] = end[topic]
             self._began(topic, self._positions[topic], end[topic])
         self._missing -= set(there)
+        self._has_looked = True
         if there:
             consumer.incremental_assign([KafkaTopicPartition(t, 0, self._positions[t]) for t in there])
 

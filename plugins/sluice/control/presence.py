@@ -117,6 +117,10 @@ class Membership:
         worker: the worker's name.
         topics: control topics on this cluster; a group needs at least one.
         changed: called when workers have come or gone, from that thread.
+
+    Attributes:
+        is_member: whether Kafka counts it as a member: not before it has joined, while the group changes, or once its
+            broker hasn't answered for as long as a session lasts.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Membership:
         changed: Callable[[], None],
     ) -> None:
         self._changed = changed
+        self.is_member = False
         self._stop = threading.Event()
         self._consumer = Consumer(
             settings.client(
@@ -139,7 +144,7 @@ class Membership:
                 partition_assignment_strategy="range",  # every member is notified when one joins or leaves
             )
         )
-        self._consumer.subscribe(list(topics), on_assign=self._on_assign)
+        self._consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
         self._thread = threading.Thread(target=self._keep, name="sluice-membership", daemon=True)
         self._thread.start()
 
@@ -162,4 +167,8 @@ class Membership:
         # Assigned and paused at once: a consumer that is only a member fetches nothing.
         consumer.assign(partitions)
         consumer.pause(partitions)
+        self.is_member = True
         self._changed()
+
+    def _on_revoke(self, _consumer: Consumer, _partitions: list[KafkaTopicPartition]) -> None:
+        self.is_member = False

@@ -68,12 +68,34 @@ class ServedTable:
         job: starts the jobs that read and write its ranges.
         timeout: seconds that one attempt at a range may take.
         fits: why a transaction can't be written here, None if it can.
+        pipeline: the pipeline's name.
+        name: the table's name.
     """
 
     control: ControlLog
     job: RangeJob
     timeout: float
     fits: Callable[[Transaction], str | None] = lambda _transaction: None
+    pipeline: str = ""
+    name: str = ""
+
+
+class HeldClaim(NamedTuple):
+    """A claim that counts, of a range that isn't written yet; times are those of the worker's clock.
+
+    Attributes:
+        range_id: the range.
+        instant: of its transaction.
+        since: when the claim was known to count.
+        renewed: when it was last renewed.
+        began: when writing began; None while it waits for a slot.
+    """
+
+    range_id: RangeId
+    instant: str
+    since: float
+    renewed: float
+    began: float | None
 
 
 class Application(Protocol):
@@ -117,6 +139,8 @@ class End(StrEnum):
 @dataclass
 class _Held:
     offset: int
+    instant: str
+    since: float
     renewed: float
     began: float | None = None
     cancelled: float | None = None
@@ -154,6 +178,11 @@ class Claiming:
         steady: a monotonic clock, in seconds.
         is_current: whether release and pipeline files are unchanged since it began.
         begin: begins to write a range.
+        claimed: called with the table of each claim that counts.
+
+    Attributes:
+        ticked: when it last took a step, or part of one, by `steady`; to be read from any thread.
+        held: its claims that count, as of its last step; to be read from any thread.
     """
 
     def __init__(
@@ -165,6 +194,7 @@ class Claiming:
         steady: Steady,
         is_current: Callable[[], bool],
         begin: Begin,
+        claimed: Callable[[ServedTable], None] = lambda _served: None,
     ) -> None:
         self._terms = terms
         self._tables = tables
@@ -177,7 +207,9 @@ class Claiming:
         self._state = _State()
         self._refused: deque[str] = deque(maxlen=1000)  # transactions whose skipping was logged
         self._end: End | None = None
-        self._began = steady()
+        self._claimed = claimed
+        self._began = self.ticked = steady()
+        self.held: tuple[HeldClaim, ...] = ()
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -243,6 +275,7 @@ class Claiming:
     def step(self) -> None:
         """Check events, the clock and its own health, and take every action that is due."""
         state, now = self._state, self._steady()
+        self.ticked = now
         changed, state.changed = state.changed, set()
         if now - state.looked >= _TICK:  # claims also expire without any message on their table
             state.looked, changed = now, set(state.logs)
@@ -254,6 +287,9 @@ class Claiming:
         self._renew()
         self._begin()
         self._return_waiting()
+        self.held = tuple(
+            HeldClaim(range_id, one.instant, one.since, one.renewed, one.began) for range_id, one in state.held.items()
+        )
 
     def give_all_back(self) -> None:
         """Release claims on ranges that it hasn't written, so that others needn't wait for them to expire."""
@@ -307,8 +343,9 @@ class Claiming:
         del self._state.pending_claims[range_id]
         offset, _ = transaction.claims.get(range_id.number, (NO_LEASE, None))
         if offset == sent:
-            self._state.held[range_id] = _Held(sent, self._steady())
+            self._state.held[range_id] = _Held(sent, transaction.id, now := self._steady(), now)
             self._state.waiting.append(range_id)
+            self._claimed(self._tables[range_id.topic, range_id.table])
             reach("worker.after_claim")
 
     def _may_claim(self, range_id: RangeId, transaction: Transaction) -> bool:
@@ -511,6 +548,8 @@ class Claiming:
         except SluiceError as error:
             log.warning("a claim could not be sent", reason=str(error))
             return None
+        finally:
+            self.ticked = self._steady()
 
 
 def _range_ids(topic: str, table: str, transaction: Transaction) -> list[RangeId]:

@@ -111,8 +111,8 @@ class Participant:
         if self._running is not None:
             self._running.cancel()
 
-    def run(self) -> None:
-        """Write the range and report it.
+    def run(self) -> WriteStatus:
+        """Write the range, report it, and return the report.
 
         Raises:
             SluiceError: the range could not be written; a failed WRITE-STATUS carries the reason.
@@ -129,6 +129,7 @@ class Participant:
             raise
         reach("participant.after_write_status")
         log.info("WRITE-STATUS", **self._place(transaction), read=status.records_read, written=status.records_written)
+        return status
 
     def _transaction(self, table_log: TableLog) -> Transaction:
         for transaction in table_log.transactions.values():

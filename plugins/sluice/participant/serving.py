@@ -28,6 +28,7 @@ from sluice.participant.claiming import End, ServedTable, Terms
 from sluice.participant.participant import RangeJob
 from sluice.participant.session import KeptSession, spark_session, stop
 from sluice.participant.spark_job import SparkJob
+from sluice.participant.vitals import Vitals
 from sluice.participant.worker import Worker
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.workers import ServedFiles, pipelines_of
@@ -58,7 +59,8 @@ class SparkApplication:
     def health_problem(self) -> End | None:
         """UNHEALTHY without JVM or context, or with a full heap after a collection; or JVM_UNRESPONSIVE."""
         if self._asked is None:
-            self._asked, self._since, self._looks = self._asking.submit(self._is_well), self._steady(), 0
+            self._since, self._looks = self._steady(), 0
+            self._asked = self._asking.submit(self._is_well)
         try:
             is_well = self._asked.result(_PROMPT)
         except TimeoutError:
@@ -68,6 +70,11 @@ class SparkApplication:
             return End.JVM_UNRESPONSIVE if is_unresponsive else None
         self._asked = None
         return None if is_well else End.UNHEALTHY
+
+    def silent_for(self) -> float:
+        """Seconds for which its JVM has owed an answer; 0 where it owes none. From any thread."""
+        asked = self._asked
+        return 0.0 if asked is None or asked.done() else self._steady() - self._since
 
     def _is_well(self) -> bool:
         context = self._spark.sparkContext
@@ -171,6 +178,7 @@ def serve(
     steady: Steady,
     *,
     trusting: bool,
+    vitals: Vitals | None = None,
 ) -> End:
     """Run a worker, from the start of its Spark application until it ends.
 
@@ -182,10 +190,12 @@ def serve(
         connections: gives the Kafka connections of a pipeline's streams by their ids.
         steady: a monotonic clock, in seconds.
         trusting: whether unsigned START-COMMITs are accepted.
+        vitals: what others are to know of it.
 
     Raises:
         PipelineFileError, ActionRequiredError: files, connections or control topics can't be used.
     """
+    vitals = vitals or Vitals(terms, group, steady)
     of_files = Files(files, group, steady)
     pipelines = pipelines_of(
         files, group, lambda error: log.warning("a pipeline file is wrong, and left alone", reason=str(error))
@@ -213,7 +223,9 @@ def serve(
         job: RangeJob = SparkJob(source, known, sessions)
         fits = partial(misfit, pipeline, topic, known, trusting=trusting)
         timeout = pipeline.write.timeout.total_seconds()
-        tables[pipeline.control_topic, pipeline.table_id] = ServedTable(topic, job, timeout, fits)
+        tables[pipeline.control_topic, pipeline.table_id] = ServedTable(
+            topic, job, timeout, fits, pipeline.name, pipeline.table_name
+        )
     if not tables:
         raise ActionRequiredError(
             "None of the group's control topics can be used.",
@@ -222,7 +234,8 @@ def serve(
         )
     topics = {name: of for name, of in topics.items() if of}
     groups = Groups(clusters, group, terms.name, {name: sorted(of) for name, of in topics.items()})
-    worker = Worker(terms, tables, SparkApplication(spark, steady), groups.workers, steady, of_files.are_same)
+    application = SparkApplication(spark, steady)
+    worker = Worker(terms, tables, application, groups.workers, steady, of_files.are_same, vitals.figures)
     followers = [
         Following(
             clusters[name],
@@ -240,6 +253,7 @@ def serve(
     try:
         for follower in followers:
             follower.start()
+        vitals.runs(worker, application, followers, groups.are_joined)
         why = worker.run()
         return why
     finally:
@@ -299,6 +313,10 @@ class Groups:
             if changes == self._changes:  # else membership changed meanwhile: ask again next time
                 self._known = known
         return known
+
+    def are_joined(self) -> bool:
+        """Whether the worker is a member on all clusters."""
+        return all(membership.is_member for membership in self._memberships)
 
     def leave(self) -> None:
         """Leave the group on all clusters."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from sluice.errors import SluiceError
 from sluice.logs import log
-from sluice.participant.claiming import Application, Claiming, End, RangeId, ServedTable, Terms
+from sluice.participant.claiming import Application, Claiming, End, HeldClaim, RangeId, ServedTable, Terms
+from sluice.participant.figures import Figures
 from sluice.participant.participant import Assignment, NotHereError, Participant
 from sluice.protocol.claims import Steady
-from sluice.protocol.messages import ControlMessage
+from sluice.protocol.messages import ControlMessage, WriteStatus
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Worker:
         workers: the names of the group's present workers, including its own.
         steady: a monotonic clock, in seconds.
         is_current: whether release and pipeline files are unchanged since it began.
+        figures: count what it does.
+
+    Attributes:
+        tables: the tables that it writes.
     """
 
     def __init__(
@@ -69,12 +74,17 @@ class Worker:
         workers: Callable[[], tuple[str, ...]],
         steady: Steady,
         is_current: Callable[[], bool] = lambda: True,
+        figures: Figures | None = None,
     ) -> None:
         self._terms = terms
-        self._tables = tables
+        self.tables = tables
+        self._steady = steady
+        self._figures = figures or Figures()
         self._events: queue.SimpleQueue[_Began | _Said | _Ended | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(terms.slots, thread_name_prefix="sluice-range")
-        self._claiming = Claiming(terms, tables, application, workers, steady, is_current, self._begin)
+        self._claiming = Claiming(
+            terms, tables, application, workers, steady, is_current, self._begin, self._figures.claimed
+        )
 
     def reads_from(self, topic: str, position: int, end: int) -> None:
         """Note the offset from which a control topic is read, and its end; called by its follower, before `said`."""
@@ -89,9 +99,24 @@ class Worker:
         self._claiming.end(why)
         self._events.put(None)
 
+    @property
+    def why(self) -> End | None:
+        """Why it ends; None while it keeps working."""
+        return self._claiming.why
+
+    @property
+    def ticked(self) -> float:
+        """When its loop last ran, by its clock."""
+        return self._claiming.ticked
+
+    @property
+    def held(self) -> tuple[HeldClaim, ...]:
+        """Its claims that count."""
+        return self._claiming.held
+
     def run(self) -> End:
         """Work, and return why it ended; ranges that it held are written or released by then."""
-        log.info("worker", name=self._terms.name, slots=self._terms.slots, tables=len(self._tables))
+        log.info("worker", name=self._terms.name, slots=self._terms.slots, tables=len(self.tables))
         claiming = self._claiming
         try:
             while not claiming.is_over:
@@ -127,13 +152,15 @@ class Worker:
 
     def _begin(self, range_id: RangeId, assignment: Assignment, served: ServedTable) -> _Attempt:
         participant = Participant(assignment, served.control, served.job, leaves=True)
-        self._pool.submit(self._write, range_id, participant)
+        self._pool.submit(self._write, range_id, served, participant)
         return _Attempt(participant)
 
-    def _write(self, range_id: RangeId, participant: Participant) -> None:
+    def _write(self, range_id: RangeId, served: ServedTable, participant: Participant) -> None:
+        began = self._steady()
+        status: WriteStatus | None = None
         error: Exception | None = None
         try:
-            participant.run()
+            status = participant.run()
         except SluiceError as reported:
             error = reported
             log.error(str(reported), recovery=reported.recovery)
@@ -145,3 +172,7 @@ class Worker:
             log.exception("a range could not be written", table=range_id.table, range=range_id.number)
         finally:
             self._events.put(_Ended(range_id, error))
+        if status is not None:
+            self._figures.wrote(served, status, self._steady() - began)
+        elif error is not None:
+            self._figures.failed(served, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from confluent_kafka.admin import AdminClient
 
@@ -22,7 +25,7 @@ from sluice.failpoints import VARIABLE
 from sluice.protocol.claims import Verdict
 
 from .flow import Flow
-from .processes import MASTER, environment, kafka_settings
+from .processes import MASTER, environment, kafka_settings, wait_for
 
 LEASE = 6.0
 
@@ -58,6 +61,15 @@ class WorkerProcess:
             there = members(AdminClient(settings.client()), settings, self._of)
             return any(member.worker.startswith(f"{self.name}-") for member in there)
         return False
+
+    def answer(self, path: str) -> tuple[int, str]:
+        """Status and text that its endpoint answers, given `--port 0`."""
+        found = wait_for(lambda: re.search(r"the worker answers .*port=(\d+)", self.log.read_text()), "its port")
+        try:
+            with urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
 
     def signal(self, number: int) -> None:
         """Send a signal to all of it."""

@@ -29,6 +29,7 @@ from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 
 WORKER_APPLICATION = APPLICATION.with_name("worker.py")
+LOOPBACK = "127.0.0.1"
 _STAYS = {
     "spark.scheduler.mode": "FAIR",
     # Spark's history for its pages, which aren't used here, would grow with each interval.
@@ -51,6 +52,8 @@ class WorkerOptions:
         lease: for how long a claim lasts that isn't renewed.
         longest_stay: after how long it ends, for another to begin afresh; None for ever.
         trust_control_topic: whether START-COMMITs count that aren't signed.
+        port: on which it answers `/health`, `/ready` and `/metrics`; None for none.
+        host: the address that it listens on for that.
     """
 
     group: str
@@ -59,6 +62,8 @@ class WorkerOptions:
     lease: timedelta = timedelta(seconds=30)
     longest_stay: timedelta | None = timedelta(hours=12)
     trust_control_topic: bool = False
+    port: int | None = None
+    host: str = LOOPBACK
 
 
 def worker_command(
@@ -79,6 +84,8 @@ def worker_command(
         command += ["--longest-stay", str(options.longest_stay.total_seconds())]
     if options.trust_control_topic:
         command.append("--trust-control-topic")
+    if options.port is not None:
+        command += ["--port", str(options.port), "--host", options.host]
     if ends_with_stdin:
         command.append("--ends-with-stdin")
     return [*command, *map(str, places)]
