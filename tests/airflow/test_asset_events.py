@@ -84,7 +84,7 @@ class Airflow:
         operator.outlets = []
         outlets = {ASSET: SimpleNamespace(extra={})}
         context = {
-            "ti": SimpleNamespace(xcom_push=lambda **_: None),
+            "ti": SimpleNamespace(xcom_push=lambda **_: None, xcom_pull=lambda **_: None),
             "outlet_events": outlets,
             "task_state_store": self._stores.setdefault(instant, Store()),
         }

@@ -7,7 +7,7 @@ cluster of streams carry `cluster`, too. docs/observe.md lists them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -16,6 +16,7 @@ from airflow.sdk.observability import stats
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import COUNTS
+from sluice.protocol.standing import ClusterStanding, Standing
 
 PHASES = {"start_commit": "start", "commit": "commit", "abort": "abort"}
 _COUNTERS = (*COUNTS, "bytes_read", "bytes_written")
@@ -42,7 +43,9 @@ def committed(pipeline: Pipeline, facts: IntervalFacts) -> None:
     for name in _COUNTERS:
         stats.incr(f"sluice.{name}", int(getattr(facts, name)), tags=own)
     for cluster, records in facts.cluster_records.items():
-        stats.incr("sluice.cluster_records_read", records, tags={**own, "cluster": cluster})
+        of_cluster = {**own, "cluster": cluster}
+        stats.incr("sluice.cluster_records_read", records, tags=of_cluster)
+        stats.incr("sluice.cluster_bytes_read", facts.cluster_bytes.get(cluster, 0), tags=of_cluster)
     if facts.write_seconds is not None:
         _phase(pipeline, "write", facts.write_seconds)
 
@@ -52,8 +55,6 @@ def stands(pipeline: Pipeline, facts: IntervalFacts) -> None:
     own = tags(pipeline)
     if facts.lag_records is not None:
         stats.gauge("sluice.lag_records", facts.lag_records, tags=own)
-    for cluster, lag in facts.cluster_lag.items():
-        stats.gauge("sluice.cluster_lag_records", lag, tags={**own, "cluster": cluster})
     if facts.valid_through is not None:
         stats.gauge("sluice.lag_seconds", _seconds_since(facts.valid_through), tags=own)
 
@@ -74,6 +75,36 @@ def empty(pipeline: Pipeline, lag_records: int | None, valid_through: datetime |
         stats.gauge("sluice.lag_seconds", _seconds_since(valid_through), tags=own)
 
 
+def clusters(pipeline: Pipeline, standing: Standing, left: Iterable[str]) -> None:
+    """Set the gauges of the clusters as an interval leaves them.
+
+    A gauge keeps its value until it is set again, and no system that Airflow sends metrics to can withdraw one. So
+    those of a cluster that is read no longer are set to 0.
+
+    Args:
+        pipeline: the pipeline.
+        standing: the clusters' figures.
+        left: clusters with gauges that are read no longer.
+    """
+    own = tags(pipeline)
+    _gauges(own, "sluice.", standing.partitions, held_back_records=standing.held_back_records)
+    if standing.metadata_failures is None:
+        return
+    stats.gauge("sluice.clusters", len(standing.clusters), tags=own)
+    stats.gauge("sluice.metadata_failures", standing.metadata_failures, tags=own)
+    gone = ClusterStanding(partitions=0, lag_records=0, held_back_records=0)
+    for cluster, one in {**dict.fromkeys(left, gone), **standing.clusters}.items():
+        of_cluster = {**own, "cluster": cluster}
+        _gauges(
+            of_cluster,
+            "sluice.cluster_",
+            one.partitions,
+            lag_records=one.lag_records,
+            held_back_records=one.held_back_records,
+        )
+        stats.gauge("sluice.cluster_unreachable", int(cluster in standing.unreachable), tags=of_cluster)
+
+
 def aborted(pipeline: Pipeline) -> None:
     """Count an interval that was aborted."""
     stats.incr("sluice.aborts", tags=tags(pipeline))
@@ -81,6 +112,12 @@ def aborted(pipeline: Pipeline) -> None:
 
 def _phase(pipeline: Pipeline, phase: str, seconds: float) -> None:
     stats.timing("sluice.phase_duration", seconds * 1000, tags={**tags(pipeline), "phase": phase})
+
+
+def _gauges(of: dict[str, str], prefix: str, partitions: int, **known: int | None) -> None:
+    for name, value in {"partitions": partitions, **known}.items():
+        if value is not None:
+            stats.gauge(f"{prefix}{name}", value, tags=of)
 
 
 def _seconds_since(moment: datetime) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator, BaseXCom, Context
 from airflow.sdk.exceptions import AirflowRuntimeError, DownstreamTasksSkipped
@@ -33,9 +33,11 @@ from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.interval_facts import IntervalFacts, interval_facts
 from sluice.protocol.request import Request
+from sluice.protocol.standing import Standing
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
+    from pydantic import JsonValue
 
     from sluice.coordinator import Coordinator, Outcome, Run, Started
     from sluice.protocol.messages import PlannedRange
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
 TRANSACTION_KEY = "transaction"
 WORKERS_KEY = "workers"
 """The XCom of `start_commit` with the ranges that `write` tasks wait for, where the pipeline has workers."""
+_STANDING_KEY = "standing"
 _COUNTED_KEY = "counted"
+_CLUSTERS_KEY = "sluice_metrics_clusters"  # of the asset: the clusters with gauges
 _LONGEST_NAME = 200  # of 250 characters in Airflow's database for a mapped task's name
 
 
@@ -138,6 +142,8 @@ class StartCommitOperator(_CoordinatorOperator):
 
         started = self._coordinator().start(self._run(context, request_of(context, self.pipeline)))
         ti = context["ti"]
+        if started.standing is not None:
+            ti.xcom_push(key=_STANDING_KEY, value=started.standing.model_dump(mode="json"))
         if isinstance(started, Outcome):
             # A second attempt doesn't know the first one's open transaction after its death: `abort` finds it by
             # itself.
@@ -228,6 +234,7 @@ class CommitOperator(_CoordinatorOperator):
                     transaction.get("lag_records"),
                     datetime.fromisoformat(through) if through is not None else None,
                 )
+                self._tell_of_clusters(context)
             log.info("nothing to commit: no transaction was opened")
         else:
             result = asdict(self._committed_outcome(transaction))
@@ -257,6 +264,30 @@ class CommitOperator(_CoordinatorOperator):
             metrics.committed(self.pipeline, facts)
         self._announce(context, facts)
 
+    def _tell_standing(self, context: Context, facts: IntervalFacts) -> None:
+        metrics.stands(self.pipeline, facts)
+        self._tell_of_clusters(context)
+
+    def _tell_of_clusters(self, context: Context) -> None:
+        """Set the clusters' gauges, those of clusters that have left since included."""
+        found = context["ti"].xcom_pull(task_ids=START_COMMIT, key=_STANDING_KEY)
+        if found is None:  # no interval of the schedule, or one that an earlier release started
+            return
+        standing = Standing.model_validate(found)
+        if standing.metadata_failures is None:
+            metrics.clusters(self.pipeline, standing, ())
+            return
+        store, now = context["asset_state_store"][table_asset(self.pipeline)], sorted(standing.clusters)
+        try:
+            before = cast("list[str]", store.get(_CLUSTERS_KEY, default=[]))
+        except AirflowRuntimeError as error:
+            log.warning("metrics of clusters that have left may keep their last values", reason=str(error))
+            metrics.clusters(self.pipeline, standing, ())
+            return
+        metrics.clusters(self.pipeline, standing, sorted(set(before) - set(now)))
+        if before != now:  # after they are set: a task that dies in between sets them to 0 again
+            store.set(_CLUSTERS_KEY, cast("JsonValue", now))
+
     def _announce(self, context: Context, facts: IntervalFacts) -> None:
         """Leave an asset event to Airflow, unless the commit's rows are announced already.
 
@@ -269,12 +300,12 @@ class CommitOperator(_CoordinatorOperator):
         except AirflowRuntimeError as error:
             reason = str(error)
             log.warning("no asset event, as earlier ones can't be read: the next has this commit's rows", reason=reason)
-            metrics.stands(self.pipeline, facts)
+            self._tell_standing(context, facts)
             return
         if told is not None and facts.instant <= told:
             log.info("asset events have announced this commit's rows already", up_to=told)
             return
-        metrics.stands(self.pipeline, facts)
+        self._tell_standing(context, facts)
         self.outlets = [asset]  # Airflow creates an event for each outlet that a task ends with
         tell_of_commit(self.pipeline, context, facts, told)
 

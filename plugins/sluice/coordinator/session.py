@@ -26,6 +26,7 @@ from sluice.protocol.notes_topics import NotesTopics
 from sluice.protocol.offsets import Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.signing import Signed
+from sluice.protocol.standing import Standing
 from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
 from sluice.protocol.streams import Followed, bounded
@@ -43,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Started:
-    """An open transaction: the offset of its START-COMMIT, and what its ranges are to read."""
+    """An open transaction: the offset of its START-COMMIT, what its ranges are to read, and what they leave."""
 
     instant: str
     control_offset: int
@@ -51,6 +52,7 @@ class Started:
     control_topic: str | None = None
     digest: str | None = None  # of that START-COMMIT, which the write jobs look for (protocol/confine.py)
     connections: tuple[str, ...] = ()  # ids of the Kafka connections of streams' clusters, which the write jobs need
+    standing: Standing | None = None  # of an interval of the schedule
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Outcome:
         lag_records: of an empty interval of the schedule, offsets up to the high watermark that it left unread; None
             where that isn't known of all partitions.
         valid_through: of the same, the time up to which the table is complete; None if unknown.
+        standing: of the same, the figures of its clusters.
     """
 
     state: Literal["empty", "planned", "committed", "aborted", "nothing"]
@@ -70,6 +73,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     lag_records: int | None = None
     valid_through: datetime | None = None
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import may_have_written_anywhere, registered_paths, table_partitions
+from sluice.protocol.standing import Standing, standing_after
 from sluice.protocol.state import ClusterState, summarize
 from sluice.protocol.taken_back import taken_back
 from sluice.protocol.transaction import State, TableLog, Transaction
@@ -174,6 +175,9 @@ class Starter:
             self._session.control.topic,
             start_digest(start),
             tuple(sorted({address.connection for address in addresses})),
+            self._standing({r.topic_partition: r.end for r in (*start.offset_ranges, *start.idle)}, state)
+            if start.policy.reads == "onward"
+            else None,
         )
 
     def _take_off_clusterings(self, table: Table, table_log: TableLog, start: StartCommit) -> None:
@@ -245,13 +249,19 @@ class Starter:
         remarks = (*said, *summarize(task.plan.remarks, by_cluster=self._by_cluster))
         remarks_text = "".join(f" {remark}." for remark in remarks)
         summary = f"Empty window: no new records, nothing opened ({positions}).{remarks_text}"
+        positions_left = {r.topic_partition: r.end for r in task.plan.idle}
         return Outcome(
             "empty",
             summary,
             remarks=remarks,
-            lag_records=state.unread_after({r.topic_partition: r.end for r in task.plan.idle}),
+            lag_records=state.unread_after(positions_left),
             valid_through=state.valid_through(committed.valid_through),
+            standing=self._standing(positions_left, state),
         )
+
+    def _standing(self, positions: Mapping[TopicPartition, int], state: ClusterState) -> Standing:
+        followed = self._session.followed
+        return standing_after(positions, state, followed.known if followed is not None else None)
 
     def _refuse_unknown_secret(self, committed: Committed) -> None:
         """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""

@@ -40,8 +40,8 @@ class IntervalFacts(RecordCounts):
         bytes_read: bytes of the records' values.
         bytes_written: bytes of the files that the commit added.
         lag_records: offsets that were left unread when the interval was planned; None if unknown.
-        cluster_lag: the same by cluster, where streams are read.
         cluster_records: records that each cluster delivered, where streams are read.
+        cluster_bytes: bytes of these records' values.
         losses: offsets that were given up under `on_offset_loss`, in words.
         remarks: warnings about partitions, such as a missing leader.
         write_seconds: from START-COMMIT to the last WRITE-STATUS; None before that.
@@ -57,8 +57,8 @@ class IntervalFacts(RecordCounts):
     bytes_read: int = 0
     bytes_written: int = 0
     lag_records: int | None = None
-    cluster_lag: dict[str, int] = Field(default_factory=dict)
     cluster_records: dict[str, int] = Field(default_factory=dict)
+    cluster_bytes: dict[str, int] = Field(default_factory=dict)
     valid_through: datetime | None = None
     losses: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -76,11 +76,12 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
     start = transaction.start
     reported = committed_statuses(transaction) if transaction.state is State.COMMITTED else {}
     statuses = tuple(reported.values())
-    of_streams, lag = start.streams is not None, _lag(start)
-    records: Counter[str] = Counter()
+    of_streams = start.streams is not None
+    records, sizes = Counter[str](), Counter[str]()
     for status in statuses:
         for p in status.partitions:
             records[p.cluster] += p.records_read
+            sizes[p.cluster] += p.bytes_read
     return IntervalFacts(
         instant=transaction.id,
         run_id=start.run_id,
@@ -89,11 +90,11 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
         planned=_named(start, start.offset_ranges),
         stands=_named(start, _stands(start, reported)),
         **count_records(reported),
-        bytes_read=sum(p.bytes_read for status in statuses for p in status.partitions),
+        bytes_read=sizes.total(),
         bytes_written=sum(c.bytes for status in statuses for c in status.stats),
-        lag_records=sum(lag.values()) if lag else None,
-        cluster_lag=lag if of_streams else {},
+        lag_records=_lag(start),
         cluster_records=dict(records) if of_streams else {},
+        cluster_bytes=dict(sizes) if of_streams else {},
         valid_through=valid_through(start, reported) if reported else None,
         losses=start.losses_in_words,
         remarks=start.remarks,
@@ -118,14 +119,11 @@ def _named(start: StartCommit, ranges: Iterable[PlannedRange]) -> tuple[PlannedR
     return tuple(r.model_copy(update={"row_topic": f"{r.cluster}/{r.topic}"}) for r in ranges)
 
 
-def _lag(start: StartCommit) -> dict[str, int]:
-    """By cluster; none for a window or a replay: records after it are not lag."""
+def _lag(start: StartCommit) -> int | None:
+    """None for a window or a replay: records after it are not lag."""
     partitions = (*start.offset_ranges, *start.idle) if start.policy.reads == "onward" else ()
-    found: dict[str, int] = {}
-    for r in partitions:
-        if r.log_end is not None:
-            found[r.cluster] = found.get(r.cluster, 0) + max(0, r.log_end - r.end)
-    return found
+    known = [max(0, r.log_end - r.end) for r in partitions if r.log_end is not None]
+    return sum(known) if known else None
 
 
 def _write_seconds(transaction: Transaction, statuses: tuple[WriteStatus, ...]) -> float | None:
