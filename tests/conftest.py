@@ -40,7 +40,6 @@ _MANY_FILES = 150  # a shell of macOS lets a process have 256
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", type=Path, metavar="FILE", help="append what each test costs: seconds, CPU, JVMs")
     parser.addoption("--thorough", action="store_true", help="run the cells that are left out else, and no others")
-    parser.addoption("--with-thorough", action="store_true", help="run the cells that are left out else, too")
     parser.addoption("--all-cells", action="store_true", help="try each remedy on each table in each circumstance")
 
 
@@ -68,12 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Whoever asks for the broker carries the marker `kafka`, so that `-m "not kafka"` leaves none out.
 
     Of tables that take long `make test` tries some cells, and `make test-thorough` the others: see tests/thorough.py.
-    `--with-thorough` tries all of them in one go.
     """
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
-    if config.getoption("--all-cells") or config.getoption("--with-thorough"):
+    if config.getoption("--all-cells"):
         return
     wanted = config.getoption("--thorough")
     left_out = [item for item in items if (item.get_closest_marker("thorough") is not None) != wanted]

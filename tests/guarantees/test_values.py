@@ -245,7 +245,7 @@ def world(request: pytest.FixtureRequest, home: Any, tmp_path_factory: pytest.Te
     """One machine."""
     folder = tmp_path_factory.mktemp("values")
     databases: dict[str, Readable] = {"sqlite": SqliteFile(folder / "warehouse.db")}
-    thorough = any(map(request.config.getoption, ("--thorough", "--with-thorough", "--all-cells")))
+    thorough = any(map(request.config.getoption, ("--thorough", "--all-cells")))
     for name in ("postgresql", *(["mariadb"] if thorough else [])):
         try:
             databases[name] = request.getfixturevalue(name)
