@@ -37,6 +37,7 @@ from sluice.records.settings import Transform
 _TOPIC = "archive"
 _SCHEMA = "id BIGINT, name STRING, at TIMESTAMP, price DOUBLE, part STRING, flag BOOLEAN"
 _VARIABLE = "SLUICE_ARCHIVE_CLASSES"
+_MOST_SECONDS = 900  # some 40 on two cores that have nothing else to do
 
 
 def ensure_archives(home: SluiceHome) -> bool:
@@ -135,7 +136,13 @@ def _run_participants(started: list[tuple[Coordinator, Started]], settings: Kafk
     arguments = json.dumps([application_arguments(c.pipeline, t, 0) for c, t in started])
     application = str(Path(__file__).with_name("archive_application.py"))
     submit = command("spark-submit", "--master", "local[2]", *options, application, arguments)
-    done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=300)
+    try:
+        done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=_MOST_SECONDS)
+    except subprocess.TimeoutExpired as slow:
+        raise LocalRuntimeError(
+            f"The interval that fills the class-data-sharing archive took more than {_MOST_SECONDS // 60} minutes.",
+            next_step="run `make install` again when less runs on this machine.",
+        ) from slow
     if done.returncode != 0:
         raise LocalRuntimeError(
             "The interval that fills the class-data-sharing archive failed.",
