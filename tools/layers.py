@@ -44,6 +44,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
 OWN_WORDS = {
     r"source\.kafka\b": ("sources/kafka/",),
     r"source\.jdbc\b": ("sources/jdbc/",),
+    r"source\.files\b": ("sources/files/",),
     r"sink\.hudi\b": ("sinks/hudi/",),
     r"sink\.files\b": ("sinks/files/",),
     r"sink\.jdbc\b": ("sinks/jdbc/",),

@@ -82,6 +82,19 @@ class IdentifiesLogs(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksAfterRead(Protocol):
+    """A reader of what others may change meanwhile, such as files."""
+
+    def require_unchanged(self, ranges: Sequence[PlannedRange]) -> None:
+        """Check, after the ranges were read and before the result is reported, that they are as they were planned.
+
+        Raises:
+            SluiceError: something was changed, so that records of two states may have been read.
+        """
+        ...
+
+
 class MakesReader(Protocol):
     """The type of a section's `reader`."""
 

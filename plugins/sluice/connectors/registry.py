@@ -27,6 +27,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
             {
                 "kafka": "sluice.sources.kafka.options:Kafka",
                 "jdbc": "sluice.sources.jdbc.options:JdbcTables",
+                "files": "sluice.sources.files.options:FilesOfFolder",
             }
         ),
         "sink": MappingProxyType(

@@ -378,8 +378,10 @@ def present_topic_id(settings: KafkaSettings, topic: str) -> PresentTopicId:
     return PresentTopicId(ask)
 
 
-def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | None = None) -> int:
-    """See that a topic is there, created with one partition on first use; returns its message limit in bytes.
+def ensure_topic(
+    settings: KafkaSettings, topic: str, config: dict[str, str] | None = None, *, partitions: int = 1
+) -> int:
+    """See that a topic is there, created with these partitions on first use; returns its message limit in bytes.
 
     How many replicas it has is the brokers' `default.replication.factor`.
 
@@ -389,7 +391,7 @@ def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | N
     where = {"topic": topic, "connection": settings.name}
     admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
     if not topic_exists(settings, topic):
-        new = NewTopic(topic, num_partitions=1, config=config or {})
+        new = NewTopic(topic, num_partitions=partitions, config=config or {})
         try:
             admin.create_topics([new], request_timeout=TIMEOUT)[topic].result()
         except KafkaException as error:

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice.connectors.data import (
+    ChecksAfterRead,
     IdentifiesLogs,
     ReadsAsPinned,
     SinkWriter,
@@ -144,8 +145,15 @@ class RunningSparkJob:
         found = [
             self._write_table(one, number, attempt, quarantine) for one in start.of_each_table() if one.ranges[number]
         ]
+        self._require_unchanged(start.ranges[number])
         check()
         return _results(joined([whole for whole, _ in found]), together([aside for _, aside in found]))
+
+    def _require_unchanged(self, planned: Sequence[PlannedRange]) -> None:
+        for cluster in sorted({r.cluster for r in planned}):
+            reader = self._readers(cluster)
+            if isinstance(reader, ChecksAfterRead):
+                reader.require_unchanged([r for r in planned if r.cluster == cluster])
 
     def _require_planned_logs(self, start: StartCommit, number: int) -> None:
         """Check that this job's connections lead to the logs that the interval was planned on.

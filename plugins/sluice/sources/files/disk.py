@@ -1,0 +1,125 @@
+"""A folder on a disk that START, the Spark driver and its executors see under the same path."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.sources.files.entries import EDGE, Found, is_read
+
+_SCHEME = "file://"
+_PIECE = 1 << 16
+_NO_PERMISSION = (errno.EACCES, errno.EPERM)
+
+
+def place_of(uri: str) -> Path:
+    """The place of a file or folder, by its URI."""
+    return Path(unquote(uri.removeprefix(_SCHEME)))
+
+
+def uri_of(path: str) -> str:
+    """The URI of an absolute path."""
+    return _SCHEME + quote(os.fsencode(path), safe="/")
+
+
+class Disk:
+    """Looks at files of a disk, as `sluice.sources.files.entries.Content` and beyond.
+
+    Raises (all methods):
+        ActionRequiredError: access is denied.
+        RetryableError: the disk doesn't answer.
+    """
+
+    def listing(self, folder: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[Found]:
+        """The files below a folder that a source reads, one by one.
+
+        Raises:
+            ActionRequiredError: there is no such folder.
+        """
+        root = place_of(folder)
+        if not root.is_dir():
+            raise ActionRequiredError(
+                "The folder of the files doesn't exist.",
+                next_step="create it, or correct the source's `path`; START sees it on the machine of its task.",
+                path=folder,
+            )
+        waiting = [str(root)]
+        while waiting:
+            below = waiting.pop()
+            with _errors(below), os.scandir(below) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        if not entry.name.startswith(("_", ".")):
+                            waiting.append(entry.path)
+                    elif is_read(entry.name, os.path.relpath(entry.path, root), include, exclude) and entry.is_file():
+                        try:
+                            yield _found(entry.path, entry.stat())
+                        except FileNotFoundError:
+                            continue  # it was deleted while the folder was listed
+
+    def look(self, uri: str) -> Found | None:
+        """A file as it is now; None if there is none."""
+        path = str(place_of(uri))
+        with _errors(path):
+            try:
+                return _found(path, place_of(uri).stat())
+            except FileNotFoundError:
+                return None
+
+    def end_of_lines(self, path: str, size: int) -> int:
+        """See `Content`."""
+        place = place_of(path)
+        with _errors(str(place)), place.open("rb") as file:
+            end = size
+            while end > 0:
+                start = max(0, end - _PIECE)
+                file.seek(start)
+                at = file.read(end - start).rfind(b"\n")
+                if at >= 0:
+                    return start + at + 1
+                end = start
+        return 0
+
+    def edges(self, path: str, end: int) -> tuple[str, str]:
+        """See `Content`."""
+        place = place_of(path)
+        with _errors(str(place)), place.open("rb") as file:
+            head = file.read(min(EDGE, end))
+            file.seek(max(0, end - EDGE))
+            tail = file.read(min(EDGE, end))
+        return _digest(head), _digest(tail)
+
+
+def _found(path: str, status: os.stat_result) -> Found:
+    return Found(uri_of(path), status.st_size, status.st_mtime_ns // 1000, str(status.st_ino))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_PERMISSION:
+            raise ActionRequiredError(
+                "Access to a folder or file of the source is denied.",
+                next_step="grant the user of the task and of the write jobs to read it.",
+                path=path,
+            ) from error
+        raise RetryableError(
+            "A folder or file of the source can't be looked at.",
+            next_step="check the disk or the mount; the step is retried.",
+            path=path,
+            reason=error.strerror,
+        ) from error

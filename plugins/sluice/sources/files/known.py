@@ -1,0 +1,122 @@
+"""A folder's files beside the entries of their log: which ones are new, and which have changed.
+
+Both may be a million, so they are in a database on disk, which SQLite makes for the time of a START.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, Self
+
+from sluice.errors import ActionRequiredError
+from sluice.sources.files.entries import Entry, Found
+
+_BATCH = 10_000
+_COLUMNS = "path, size, modified, id, start, end, head, tail, header"
+
+
+class Compared(NamedTuple):
+    """A file that isn't as its last entry says.
+
+    Attributes:
+        found: as it is now.
+        before: the last entry of the file; None where it has none.
+        displaced: the last entry under the file's name, where that is of another file which isn't in the folder now.
+    """
+
+    found: Found
+    before: Entry | None
+    displaced: Entry | None = None
+
+
+class Known:
+    """What a log and a folder have.
+
+    Args:
+        grows: whether a file is known by its id rather than by its name.
+    """
+
+    def __init__(self, *, grows: bool) -> None:
+        self._key = "id" if grows else "path"
+        self._grows = grows
+        self._db = sqlite3.connect("", isolation_level=None)  # a file that is gone when it is closed
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute(
+            "CREATE TABLE entries (number INTEGER PRIMARY KEY, path TEXT, size INT, modified INT, id TEXT, start INT, "
+            "end INT, head TEXT, tail TEXT, header TEXT)"
+        )
+        self._db.execute("CREATE TABLE found (path TEXT, size INT, modified INT, id TEXT)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def learn(self, entries: Iterable[Entry]) -> int:
+        """Take entries of the log in, in their order; returns their number."""
+        return self._insert(
+            f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ((e.path, e.size, e.modified, e.id, e.start, e.end, e.head, e.tail, e.header) for e in entries),
+        )
+
+    def see(self, found: Iterable[Found]) -> int:
+        """Take a listing in; returns its number of files."""
+        return self._insert("INSERT INTO found VALUES (?, ?, ?, ?)", found)
+
+    def compared(self) -> Iterator[Compared]:
+        """The files that aren't as their last entries say, the oldest first.
+
+        Raises:
+            ActionRequiredError: the log has a file twice.
+        """
+        self._refuse_twice()
+        self._db.execute(f"CREATE INDEX by_key ON entries ({self._key}, number)")
+        if self._grows:
+            self._db.execute("CREATE INDEX by_path ON entries (path, number)")
+            self._db.execute("CREATE INDEX there ON found (id)")
+        last = f"(SELECT max(number) FROM entries e WHERE e.{self._key} = f.{self._key})"
+        rows = self._db.execute(
+            f"SELECT f.path, f.size, f.modified, f.id, b.number, {', '.join(f'b.{c}' for c in _COLUMNS.split(', '))} "
+            f"FROM found f LEFT JOIN entries b ON b.number = {last} WHERE b.number IS NULL OR b.size != f.size OR "
+            "b.modified != f.modified OR b.id != f.id OR b.path != f.path ORDER BY f.modified, f.path"
+        )
+        for path, size, modified, id_, number, *before in rows:
+            found = Found(path, size, modified, id_)
+            if number is not None:
+                yield Compared(found, Entry(*before))
+            else:
+                yield Compared(found, None, self._displaced(found) if self._grows else None)
+
+    def _displaced(self, found: Found) -> Entry | None:
+        row = self._db.execute(
+            f"SELECT {_COLUMNS} FROM entries e WHERE path = ? AND NOT EXISTS (SELECT 1 FROM found f WHERE f.id = e.id) "
+            "AND number = (SELECT max(number) FROM entries WHERE path = ?)",
+            (found.path, found.path),
+        ).fetchone()
+        return None if row is None else Entry(*row)
+
+    def _refuse_twice(self) -> None:
+        if self._grows:
+            return
+        twice = self._db.execute(
+            "SELECT path, count(*) FROM entries GROUP BY path, size, modified, id, start HAVING count(*) > 1 LIMIT 1"
+        ).fetchone()
+        if twice is not None:
+            raise ActionRequiredError(
+                "The files' log has a file twice: two processes have appended to it at once.",
+                next_step="nothing was read. Have no other program write to that topic, and load the folder into a new "
+                "table by another topic in the source's `log`.",
+                file=twice[0],
+            )
+
+    def _insert(self, statement: str, rows: Iterable[tuple[object, ...]]) -> int:
+        given, number = iter(rows), 0
+        while batch := list(islice(given, _BATCH)):
+            self._db.execute("BEGIN")
+            self._db.executemany(statement, batch)
+            self._db.execute("COMMIT")
+            number += len(batch)
+        return number

@@ -1,0 +1,80 @@
+"""The section `source.files`: a folder, which of its files are read, and what is to happen when one changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sluice.connectors.capabilities import SourceCapabilities
+from sluice.connectors.options import SourceOptions
+from sluice.sections import Duration, OneOrMore, TablePath
+
+_HIDDEN = ("connection", "topics", "topics_pattern", "key", "max_future", "max_records", "until")
+_LOCAL = "file://"
+
+
+class FilesOfFolder(SourceOptions):
+    """The source: lines of the files of a folder, which may be compressed."""
+
+    connector: ClassVar[str] = "sluice.sources.files.source:source_of"
+    reader: ClassVar[str] = "sluice.sources.files.reader:FilesReader"
+
+    path: TablePath
+    """The folder, on a disk that START and all Spark executors see under this path. Folders in it are read, too."""
+    log: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._\-]{1,249}$")]
+    """The files' log: the name of a topic of this pipeline in the cluster of `control.connection`. START creates it,
+    and it is kept for ever."""
+    splits: Annotated[int, Field(gt=0, le=256)] = 1
+    """The partitions of the log when it is created: as many Spark tasks read files at the same time."""
+    include: OneOrMore = ("*",)
+    """Patterns, one of which a file has to match: its name, or with a slash its path below `path`. `*` is any text."""
+    exclude: OneOrMore = ()
+    """Patterns of files that are left out. Names that begin with `_` or `.` are always, and those of files that are
+    being copied: `*.tmp` and `*._COPYING_`."""
+    min_age: Duration = timedelta(seconds=10)
+    """A file that was changed less than this ago waits for a later interval: it may still be written."""
+    grows: bool = False
+    """Files grow: each interval reads their new lines that end. A renamed file (`app.log` as `app.log.1`) is the same
+    file."""
+    on_change: Literal["fail", "reread", "ignore"] = "fail"
+    """What to do with a file whose content was replaced under its name: fail, read all of the new content, or none."""
+    header: str | None = None
+    """The first line that each file has to have, such as `id,name`. It is no record, and other files are refused."""
+    max_files: Annotated[int, Field(gt=0, le=100_000)] = 1000
+    """The maximum number of files per interval and partition of the log."""
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """The same offset is the same line, for as long as its file is there."""
+        return SourceCapabilities(replayable=True, sparse=True)
+
+    @property
+    def topics_in_words(self) -> str:
+        """The folder."""
+        return f"files of {self.path}"
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_disk(cls, path: str) -> str:
+        if not path.startswith(_LOCAL):
+            raise ValueError("only a folder of a disk can be read so far, such as /data/in")
+        return path
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_log_is_the_topic(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        for name in _HIDDEN:
+            if name in data:
+                raise ValueError(f"`{name}` is for records of Kafka's: leave it out")
+        return {**data, "topics": data.get("log", ())}
+
+    @model_validator(mode="after")
+    def _header_is_one_line(self) -> FilesOfFolder:
+        if self.header is not None and (not self.header or "\n" in self.header or "\r" in self.header):
+            raise ValueError("`header` is one line, and not an empty one")
+        return self

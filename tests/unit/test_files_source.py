@@ -1,0 +1,154 @@
+"""Which entries a folder's files need in their log, without Kafka and Spark."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sluice.errors import ActionRequiredError
+from sluice.sources.files.disk import Disk, place_of, uri_of
+from sluice.sources.files.entries import Entry, Found, decoded, encoded, is_read, new_lines, whole_file
+from sluice.sources.files.known import Known
+from sluice.sources.files.options import FilesOfFolder
+
+SECTION = {"path": "/data/in", "log": "files"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "include", "exclude", "read"),
+    [
+        ("a.csv", "a.csv", ("*",), (), True),
+        ("a.csv", "deep/a.csv", ("*.csv",), (), True),
+        ("a.csv", "deep/a.csv", ("deep/*.csv",), (), True),
+        ("a.csv", "a.csv", ("deep/*",), (), False),
+        ("a.csv", "a.csv", ("*.json",), (), False),
+        ("a.csv", "a.csv", ("*.json", "*.csv"), (), True),
+        ("a.csv", "a.csv", ("*",), ("a*",), False),
+        ("_SUCCESS", "_SUCCESS", ("*",), (), False),
+        (".a.csv.crc", ".a.csv.crc", ("*",), (), False),
+        ("a.csv.tmp", "a.csv.tmp", ("*",), (), False),
+        ("a.csv._COPYING_", "a.csv._COPYING_", ("*",), (), False),
+    ],
+)
+def test_patterns_choose_files_by_name_or_by_path(name, path, include, exclude, read):
+    assert is_read(name, path, include, exclude) is read
+
+
+def test_an_entry_is_the_same_after_the_log():
+    entry = Entry("file:///in/a", 10, 1_700_000_000_000_001, "7", 0, 10, header="id")
+    assert decoded(encoded(entry), 0) == entry
+    for other in (b"", b"no JSON", b"{}", b"\xff", None):
+        with pytest.raises(ActionRequiredError, match="is no entry"):
+            decoded(other, 5)
+
+
+def test_a_path_comes_back_from_its_uri(tmp_path):
+    file = tmp_path / "a b%20ä#?.csv"
+    file.write_text("x\n")
+    (found,) = Disk().listing(uri_of(str(tmp_path)), ("*",), ())
+    assert place_of(found.path) == file
+    assert (found.size, found.id) == (2, str(file.stat().st_ino))
+    assert Disk().look(found.path) == found
+
+
+def test_a_listing_has_no_hidden_folders_and_no_link_that_leads_nowhere(tmp_path):
+    for name in ("a/b/one", "_temporary/0/two", ".hidden/three"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "four").symlink_to(tmp_path / "nowhere")
+    assert [place_of(f.path).name for f in Disk().listing(uri_of(str(tmp_path)), ("*",), ())] == ["one"]
+
+
+def compared(entries, found, *, grows=False):
+    with Known(grows=grows) as known:
+        known.learn(entries)
+        known.see(found)
+        return list(known.compared())
+
+
+def test_only_files_that_are_not_as_listed_are_looked_at_the_oldest_first():
+    a, b, c = (Found(f"file:///{name}", 5, time, name) for name, time in (("a", 3), ("b", 2), ("c", 1)))
+    replaced = Found("file:///a", 5, 4, "a2")
+    assert compared([], [a, b, c]) == [(c, None, None), (b, None, None), (a, None, None)]
+    assert compared([whole_file(one, None) for one in (a, b, c)], [a, b]) == []
+    assert compared([whole_file(a, None)], [replaced]) == [(replaced, whole_file(a, None), None)]
+    again = [whole_file(a, None), whole_file(replaced, None)]
+    assert compared(again, [replaced]) == []
+    assert compared(again, [a]) == [(a, whole_file(replaced, None), None)]
+
+
+def test_a_log_that_has_a_file_twice_is_refused():
+    entry = whole_file(Found("file:///a", 5, 3, "a"), None)
+    with pytest.raises(ActionRequiredError, match="has a file twice"):
+        compared([entry, entry], [])
+
+
+def test_a_file_that_grows_is_known_by_its_id_under_any_name(tmp_path):
+    old, new = Found("file:///app.log", 5, 3, "1"), Found("file:///app.log", 2, 9, "2")
+    entry = Entry(*old, start=0, end=5, head="h", tail="t")
+    rotated = old._replace(path="file:///app.log.1", modified=4)
+    assert compared([entry], [rotated, new], grows=True) == [(rotated, entry, None), (new, None, None)]
+    assert compared([entry], [new], grows=True) == [(new, None, entry)]
+
+
+class TestGrowing:
+    """Only lines that end are read, each once."""
+
+    def grown(self, file, before=None, header=None):
+        (found,) = Disk().listing(uri_of(str(file.parent)), ("*",), ())
+        return new_lines(found, before, Disk(), header)
+
+    def test_a_line_that_does_not_end_waits(self, tmp_path):
+        file = tmp_path / "a"
+        file.write_text("one")
+        assert self.grown(file) is None
+        file.write_text("one\ntw")
+        first = self.grown(file)
+        assert (first.start, first.end) == (0, 4)
+        assert self.grown(file, first) is None
+        file.write_text("one\ntwo\n" + "x" * 100_000)
+        second = self.grown(file, first)
+        assert (second.start, second.end) == (4, 8)
+        assert second.is_still(Found(second.path, 200_000, 0, second.id))
+        assert not second.is_still(Found(second.path, 7, second.modified, second.id))
+        assert not second.is_still(Found(second.path, 8, second.modified, "other"))
+
+    def test_its_edges_show_another_content(self, tmp_path):
+        file = tmp_path / "a"
+        file.write_text("".join(f"line {i}\n" for i in range(10_000)))
+        entry = self.grown(file)
+        uri = uri_of(os.fspath(file))
+        assert Disk().edges(uri, entry.end) == (entry.head, entry.tail)
+        text = file.read_text()
+        for other in ("L" + text[1:], text[:-2] + "X\n"):
+            file.write_text(other)
+            assert Disk().edges(uri, entry.end) != (entry.head, entry.tail)
+
+    def test_a_compressed_one_is_refused(self, tmp_path):
+        (tmp_path / "a.gz").write_bytes(b"x")
+        with pytest.raises(ActionRequiredError, match="compressed"):
+            self.grown(tmp_path / "a.gz")
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"path": "s3a://bucket/in"}, "only a folder of a disk"),
+        ({"topics": "t"}, "is for records of Kafka's"),
+        ({"max_records": 5}, "is for records of Kafka's"),
+        ({"header": "a\nb"}, "one line"),
+        ({"log": "a b"}, "pattern"),
+    ],
+)
+def test_a_section_that_cannot_be_is_refused(section, says):
+    with pytest.raises(ValueError, match=says):
+        FilesOfFolder.model_validate({**SECTION, **section})
+
+
+def test_the_log_is_the_topic():
+    section = FilesOfFolder.model_validate(SECTION)
+    assert section.topics == ("files",)
+    assert section.topics_in_words == "files of file:///data/in"
+    assert section.capabilities.replayable
+    assert not section.capabilities.ordered
