@@ -90,7 +90,7 @@ def test_the_readme_is_short_and_its_pipeline_file_loads(tmp_path):
 
 def test_the_reference_names_every_key_of_a_pipeline_file():
     # Other pages of the reference have these.
-    elsewhere = {"Encoder", "JdbcTables", "KafkaTopic", "Metadata", "TableBeside", "TopicSettings"}
+    elsewhere = {"Encoder", "FilesOfFolder", "JdbcTables", "KafkaTopic", "Metadata", "TableBeside", "TopicSettings"}
     whole = Pipeline.model_json_schema(by_alias=True)
     sections = {"the top level": whole, "sink.hudi": Hudi.model_json_schema(by_alias=True)} | whole["$defs"]
     reference = (TOOLS.parent / "docs" / "pipeline.md").read_text()
