@@ -33,6 +33,7 @@ def test_key_and_value_apart_with_parts_of_the_record(make_flow, asked, client):
         source__kafka__columns={
             "at": "timestamp", "kind_of_time": "timestamp_type", "came_from": "topic", "part": "partition",
             "place": "offset", "hdr": "headers", "raw_key": "key",
+            "raw": "value",
         },
     )  # fmt: skip
     serializer = AvroSerializer(client, json.dumps({"type": "record", "name": "K", "fields": [avro("order", "long")]}))
@@ -48,8 +49,9 @@ def test_key_and_value_apart_with_parts_of_the_record(make_flow, asked, client):
         "id": 7, "day": date(2020, 1, 2), "name": "a;b", "who": {"order": 2**40},
         "at": local(datetime(2020, 1, 2, 3, 4, 5, 678000, UTC)), "kind_of_time": 0, "came_from": flow.topic, "part": 0,
         "place": 0, "hdr": [{"key": "trace", "value": b"\x00\x01"}, {"key": "trace", "value": None}], "raw_key": key,
+        "raw": b'7;2020-01-02;"a;b"',
     }  # fmt: skip
-    assert (without_key["id"], without_key["who"], without_key["raw_key"]) == (8, None, None)
+    assert [without_key[name] for name in ("id", "who", "raw_key", "raw")] == [8, None, None, b"8;;"]
     wrong = {
         (b"9;2020-01-02", key): "not a line of 3 values",
         (b"nine;2020-01-02;x", key): "one is not of its column's type",

@@ -91,6 +91,7 @@ def test_a_query_may_have_a_semicolon_in_a_text():
         (", consistency: overlap, overlap: 1 hour", "", "control: {connection: k}", "would have them twice"),
         ("", "", "control: {connection: k}\nerrors: {max_record_bytes: 1 MiB}", "are rows"),
         ("", "", "control: {connection: k}\nchanges: {format: debezium}", "`changes`"),
+        (", columns: {raw: value}", "", "control: {connection: k}", "those of source.jdbc are rows"),
     ],
 )
 def test_a_pipeline_that_the_source_can_t_serve_is_refused_when_its_file_is_read(

@@ -231,10 +231,15 @@ class Pipeline(Section):
         return self
 
     @model_validator(mode="after")
-    def _clusters_are_mapped(self) -> Pipeline:
+    def _parts_are_there(self) -> Pipeline:
         source = self.source.options
         if source.streams_settings is None and "cluster" in source.columns.values():
             raise ValueError("a column can be filled with `cluster` only where `streams` are read")
+        if source.capabilities.rows and "value" in source.columns.values():
+            raise ValueError(
+                "a column can be filled with `value`, a record's bytes, only where values are bytes: "
+                f"those of {self.source.place} are rows"
+            )
         return self
 
     @model_validator(mode="after")

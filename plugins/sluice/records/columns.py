@@ -22,6 +22,7 @@ _PARTS: dict[Part, Any] = {
         "elementType": struct([field("key", "string"), field("value", "binary")]),
     },
     "key": "binary",
+    "value": "binary",
 }
 
 

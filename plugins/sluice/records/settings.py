@@ -17,9 +17,9 @@ ONE_VALUE = {"string": "string", "bytes": "binary", **NUMBERS}
 CONVERTERS = ("json", "avro", "protobuf", "json_schema", "string", "bytes", "csv", *NUMBERS)
 """The built-in converters. Any other converter is a user's class, as `module:Class`."""
 _NEED_A_SCHEMA = ("avro", "protobuf", "json_schema")
-Part = Literal["cluster", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key"]
-"""A part of a Kafka record that can fill a column. `key` holds the raw bytes; `timestamp` is a TIMESTAMP; `cluster` is
-the cluster's name in the mapping of `streams`."""
+Part = Literal["cluster", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key", "value"]
+"""A part of a Kafka record that can fill a column. `key` and `value` hold the raw bytes; `timestamp` is a TIMESTAMP;
+`cluster` is the cluster's name in the mapping of `streams`."""
 
 
 def _known_or_own(name: str) -> str:
