@@ -25,7 +25,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
-from sluice.sinks.kafka.takes import LARGEST, Takes, as_option
 
 from bench.broker import embedded_broker
 from bench.decode import ROW, _avro_text, session
@@ -35,6 +34,7 @@ from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.encoders import encoded
 from sluice.sinks.kafka.options import KafkaTopic
+from sluice.sinks.kafka.options.takes import LARGEST, Takes, as_option
 from sluice.sinks.kafka.staged import Staged
 from sluice.sinks.kafka.writer import KafkaWriter
 

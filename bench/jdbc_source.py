@@ -38,8 +38,8 @@ from sluice.records.plan import Format, RecordPlan
 from sluice.rows.records import RecordChain, parse_ddl
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.reader import JdbcReader
+from sluice.sources.jdbc.rows import row_schema
 from sluice.sources.jdbc.source import source_of
-from sluice.sources.jdbc.tables import row_schema
 
 FETCHED = 10_000
 ROWS = """CREATE TABLE events AS SELECT i AS id, 'N' || i % 5000 AS tailnum, (i % 7000)::int AS flight,
