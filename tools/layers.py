@@ -125,18 +125,18 @@ def used() -> Iterator[tuple[Path, int, str, str]]:
             if module not in ("__init__", "sources", "sinks"):
                 yield file, 1, module, "no room"
             continue
+        rooms = {own, *_rooms_inside(file.parent)} if file.name == "__init__.py" else {own}
         for line, name in imports(file):
             first, _, rest = name.partition(".")
             to = room_of(rest) or "no room" if first == "sluice" else first
             if first == "sluice" or first in FOREIGN:
-                yield from ((file, line, room, to) for room in (own, *_rooms_inside(file, own)))
+                yield from ((file, line, room, to) for room in rooms)
 
 
-def _rooms_inside(file: Path, own: str) -> set[str]:
-    """The further rooms in the folder that this file is the `__init__.py` of."""
-    folders = (folder for folder in file.parent.rglob("*/") if file.name == "__init__.py" and folder != file.parent)
-    rooms = {room_of(".".join(folder.relative_to(PACKAGE).parts)) for folder in folders}
-    return {room for room in rooms if room not in (None, own)}
+def _rooms_inside(folder: Path) -> set[str]:
+    """The rooms of the folders below a folder."""
+    below = (inner for inner in folder.rglob("*/") if inner != folder)
+    return {room for inner in below if (room := room_of(".".join(inner.relative_to(PACKAGE).parts))) is not None}
 
 
 def strange_words(file: str, text: str) -> Iterator[tuple[int, str]]:

@@ -23,8 +23,13 @@ _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-
 _CHUNK = 50_000  # entries of a transaction: some 15 MB
 
 
-def ensure_log(settings: KafkaSettings, topic: str, splits: int) -> None:
-    """See that the log is there, and that it keeps its entries.
+def ensure_log(settings: KafkaSettings, topic: str, splits: int) -> list[int]:
+    """See that the log is there, and that it keeps its entries; returns its partitions.
+
+    Args:
+        settings: the cluster.
+        topic: the log.
+        splits: its partitions if it is created.
 
     Raises:
         ActionRequiredError: it could lose entries: a file would be read again.
@@ -47,15 +52,18 @@ def ensure_log(settings: KafkaSettings, topic: str, splits: int) -> None:
             **{name.replace(".", "_"): value for name, value in wrong.items()},
         )
     with kafka_errors("waiting for the files' log", topic=topic, connection=settings.name):
-        until_it_is_known(until_there_is_a_leader(_ask_leaders))(admin, topic)
+        return _led_partitions(admin, topic)
 
 
-def _ask_leaders(admin: AdminClient, topic: str) -> None:
-    """Ask each partition of a topic, which may just have been created, for its beginning."""
+@until_it_is_known
+@until_there_is_a_leader
+def _led_partitions(admin: AdminClient, topic: str) -> list[int]:
+    """The partitions of a topic that may just have been created, once the leader of each answers."""
     found = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT)[topic].result()
     wanted = {KafkaTopicPartition(topic, one.id): OffsetSpec.earliest() for one in found.partitions}
     for answer in admin.list_offsets(wanted, request_timeout=TIMEOUT).values():
         answer.result()
+    return sorted(one.id for one in found.partitions)
 
 
 def entries(

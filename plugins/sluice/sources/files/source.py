@@ -65,13 +65,13 @@ class FilesSource:
             RetryableError: another START adds files at the same time; Kafka or the storage doesn't answer.
         """
         (topic,) = topics
-        ensure_log(self._settings, topic, self._options.splits)
+        partitions = ensure_log(self._settings, topic, self._options.splits)
         listed_at = datetime.now(UTC)
         truncated: dict[TopicPartition, int] = {}
         if checkpoint is not None:
             truncated = self._truncated(topic, checkpoint)
             if not truncated:  # else files would be added again whose entries are gone
-                self._add_new(topic, listed_at)
+                self._add_new(topic, partitions, listed_at)
         log = self._cluster.state(topics, None)
         known = checkpoint or Checkpoint()
         bounds = [self._bounds(one, known, listed_at - self._options.min_age) for one in log.partitions]
@@ -133,14 +133,14 @@ class FilesSource:
 
     # Listing
 
-    def _add_new(self, topic: str, now: datetime) -> None:
+    def _add_new(self, topic: str, partitions: Collection[int], now: datetime) -> None:
         options = self._options
         with Known(grows=options.grows) as known:
-            positions = dict.fromkeys(self._partitions(topic), 0)
+            positions = dict.fromkeys(partitions, 0)
 
             def extend() -> int:
                 learned = 0
-                for partition in positions:
+                for partition in partitions:
                     learned += known.learn(self._read_on(topic, positions, partition))
                 return learned
 
@@ -150,10 +150,7 @@ class FilesSource:
             listing = self._disk.listing(options.path, options.include, options.exclude)
             known.see(found for found in listing if found.modified <= oldest)
             new = (entry for one in known.compared() if (entry := self._entry(one)) is not None)
-            appending.append((_partition(entry, options.grows, len(positions)), entry) for entry in new)
-
-    def _partitions(self, topic: str) -> list[int]:
-        return sorted(one.topic_partition.partition for one in self._cluster.state((topic,), None).partitions)
+            appending.append((_partition(entry, options.grows, len(partitions)), entry) for entry in new)
 
     def _read_on(self, topic: str, positions: dict[int, int], partition: int) -> Iterator[Entry]:
         for number, entry in entries(self._settings, topic, partition, positions[partition]):
