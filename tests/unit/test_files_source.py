@@ -52,6 +52,15 @@ def test_a_path_comes_back_from_its_uri(tmp_path):
     assert Disk().look(found.path) == found
 
 
+def test_a_folder_is_the_one_of_that_very_name(tmp_path):
+    """A pipeline file's path has no escapes, for a source as for a sink."""
+    for name in ("a b", "a%20b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one").write_text("x")
+    (found,) = Disk().listing(f"file://{tmp_path}/a%20b", ("*",), ())
+    assert place_of(found.path) == tmp_path / "a%20b" / "one"
+
+
 def test_a_listing_has_no_hidden_folders_and_no_link_that_leads_nowhere(tmp_path):
     for name in ("a/b/one", "_temporary/0/two", ".hidden/three"):
         (tmp_path / name).parent.mkdir(parents=True)

@@ -19,7 +19,7 @@ _NO_PERMISSION = (errno.EACCES, errno.EPERM)
 
 
 def place_of(uri: str) -> Path:
-    """The place of a file or folder, by its URI."""
+    """The place of a file, by its URI."""
     return Path(unquote(uri.removeprefix(_SCHEME)))
 
 
@@ -42,7 +42,7 @@ class Disk:
         Raises:
             ActionRequiredError: there is no such folder.
         """
-        root = place_of(folder)
+        root = Path(folder.removeprefix(_SCHEME))  # as sinks read theirs: a path of a pipeline file has no escapes
         if not root.is_dir():
             raise ActionRequiredError(
                 "The folder of the files doesn't exist.",
