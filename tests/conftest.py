@@ -19,6 +19,7 @@ from sluice.local.jars import ensure_jars
 from sluice.logs import log
 
 from .processes import make_many_cheap
+from .thorough import is_thorough
 
 if TYPE_CHECKING:
     from .registry import LocalRegistry
@@ -40,6 +41,7 @@ _MANY_FILES = 150  # a shell of macOS lets a process have 256
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", type=Path, metavar="FILE", help="append what each test costs: seconds, CPU, JVMs")
     parser.addoption("--thorough", action="store_true", help="run the cells that are left out else, and no others")
+    parser.addoption("--minutes", type=float, help="skip the tests that would begin later; the shortest files first")
     parser.addoption("--all-cells", action="store_true", help="try each remedy on each table in each circumstance")
 
 
@@ -48,6 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
     unhurried = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
     hypothesis.settings.register_profile("unhurried", unhurried)
     hypothesis.settings.load_profile("unhurried")
+    if config.getoption("--minutes") is not None:
+        from .minutes import Minutes
+
+        config.pluginmanager.register(Minutes(config), "minutes")
     file = config.getoption("--costs")
     if file is not None:
         from .costs import Costs
@@ -66,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever asks for the broker carries the marker `kafka`, so that `-m "not kafka"` leaves none out.
 
-    Of tables that take long `make test` tries some cells, and `make test-thorough` the others: see tests/thorough.py.
+    Of what takes long `make test` runs some, and `make test-thorough` the others: see tests/thorough.py.
     """
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
@@ -74,10 +80,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all-cells"):
         return
     wanted = config.getoption("--thorough")
-    left_out = [item for item in items if (item.get_closest_marker("thorough") is not None) != wanted]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[is_thorough(item) == wanted].append(item)
+    items[:] = chosen[True]
+    if chosen[False]:
+        config.hook.pytest_deselected(items=chosen[False])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -42,11 +42,15 @@ _TOGETHER = {
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each worker whole files, the longest first, so that all workers end at about the same time."""
+    """Gives each worker whole files, the longest first, so that all workers end at about the same time.
+
+    With `--minutes` the shortest come first: as many as there is time for, and none that takes much longer than that.
+    """
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         self._seconds: dict[str, float] = json.loads(_SECONDS.read_text())
+        self._may_end_early = config.getoption("--minutes") is not None
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -58,7 +62,8 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
 
     def _cost(self, scope: str) -> float:
         files = {nodeid.partition("::")[0] for nodeid in self.workqueue[scope]}
-        return sum(self._seconds.get(file, _UNKNOWN) for file in files)
+        seconds = sum(self._seconds.get(file, _UNKNOWN) for file in files)
+        return -seconds if self._may_end_early else seconds
 
 
 class Costs:

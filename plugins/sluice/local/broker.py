@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _JVM_OPTIONS = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 ARCHIVE = "broker"
+_LOOK = 3.0  # seconds for an answer of a broker that has started: a busy machine takes more than one
 
 
 class _NotReadyError(Exception):
@@ -138,17 +139,17 @@ class LocalBroker:
             reraise=True,
         )
         try:
-            attempts(self._ask, admin)
+            attempts(self._ask, admin, min(timeout, _LOOK))
         except _NotReadyError as error:
             raise self._failed(f"did not answer within {timeout:.0f} s") from error
 
-    def _ask(self, admin: AdminClient) -> None:
+    def _ask(self, admin: AdminClient, timeout: float) -> None:
         from confluent_kafka import KafkaException
 
         if not self.running:
             raise self._failed("ended while it was starting")
         try:
-            if not admin.list_topics(timeout=1).brokers:
+            if not admin.list_topics(timeout=timeout).brokers:
                 raise _NotReadyError
         except KafkaException as error:
             raise _NotReadyError from error

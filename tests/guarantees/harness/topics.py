@@ -53,7 +53,7 @@ def consume(bootstrap: str, topic: str, isolation: str = "read_committed") -> li
     """
     if isolation == "read_committed":
         with suppress(TimeoutError):
-            wait_for(lambda: _is_settled(bootstrap, topic), "the transactions to end", timeout=3, pause=0.05)
+            wait_for(lambda: _is_settled(bootstrap, topic), "the transactions to end", timeout=10, pause=0.05)
     return list(_consume(bootstrap, topic, isolation))
 
 
