@@ -103,7 +103,7 @@ def test_its_sections_are_those_of_the_installed_package(pipeline):
     assert isinstance(pipeline.sink.options, JsonLines)
     assert {"kafka", "lines"} <= set(registry.names("source"))
     made = Pipeline.model_json_schema(by_alias=True)["$defs"]["Source"]
-    assert (made["maxProperties"], sorted(made["properties"])) == (1, ["jdbc", "kafka", "lines"])
+    assert (made["maxProperties"], sorted(made["properties"])) == (1, ["files", "jdbc", "kafka", "lines"])
 
 
 def test_every_line_is_loaded_once_over_many_intervals(pipeline, files, jvm):
