@@ -63,7 +63,7 @@ demo-clusters: install ## Move a stream from one Kafka cluster to another while 
 demo-connectors: install ## Load a table of a database into a topic, and that into Hudi, Parquet, Avro and a database while jobs are killed; compare every row
 	@$(RUN) -m sluice.local.demo.connectors
 
-test: install ## Run the most telling tests of all guarantees (three at a time; name some with ARGS="-k offsets")
+test: install ## Run the most telling tests of the guarantees (three at a time; name some with ARGS="-k offsets")
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-thorough: install ## Run the other tests, which take an hour (ARGS="--minutes 30" for half of one)

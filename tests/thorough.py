@@ -1,4 +1,4 @@
-"""What `make test-thorough` alone runs: `make test` has others of each guarantee, and ends in minutes.
+"""What `make test-thorough` alone runs, so that `make test` ends in minutes.
 
 Three ways to say so:
 
