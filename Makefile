@@ -75,7 +75,7 @@ test-postgresql: install ## Run the tests of PostgreSQL on its releases 12, 13 a
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest -n 2 --dist loadfile tests/unit $(ARGS)
 
-remedies: install ## Try every remedy on every kind of table in every circumstance: 160 cells, of which 'make test' has 20
+remedies: install ## Try every remedy on every kind of table in every circumstance: 160 cells, of which 'make test' and 'make test-thorough' have 20
 	$(RUN) -m pytest -n $(WORKERS) --dist load --all-cells tests/guarantees/test_remedies.py $(ARGS)
 
 simulate: install ## Play ten thousand broken histories of the protocol (others with ARGS="--first 10000 --histories 200000")

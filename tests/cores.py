@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 _LOOK = 5.0  # seconds
 _INTERRUPTED = 0.0005  # seconds between two looks: the loop itself takes less than a thousandth of it
 
 
-def missed(seconds: float) -> float:
+def missed(seconds: float, clock: Callable[[], float] = time.monotonic) -> float:
     """The part of a core's time that a loop of so many seconds doesn't get: 0 is none of it, 1 all."""
-    began = last = time.monotonic()
+    began = last = clock()
     lost = 0.0
     while last < began + seconds:
-        now = time.monotonic()
+        now = clock()
         if now - last > _INTERRUPTED:
             lost += now - last
         last = now

@@ -32,3 +32,8 @@ def test_the_less_there_is_of_the_cores_the_fewer_tests_are_beside_each_other(lo
 
 def test_what_a_loop_misses_is_a_part_of_its_time() -> None:
     assert 0 <= missed(0.05) <= 1
+
+
+def test_a_look_that_comes_late_is_missed_time_and_others_are_not() -> None:
+    looks = iter([0.0, 0.0001, 0.3001, 0.3002, 1.0002])
+    assert missed(1.0, lambda: next(looks)) == pytest.approx(1.0 / 1.0002)
