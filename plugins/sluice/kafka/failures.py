@@ -121,6 +121,26 @@ until_it_is_known = retry(
     reraise=True,
 )
 
+# The answers of a broker that hasn't the group yet, or no longer: a coordinator is elected, or reads its log. Admin
+# clients hand them on, and ask the coordinator they know again: a new client has to be made.
+COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+def _coordinator_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in COORDINATOR_MOVES
+
+
+until_a_group_has_a_coordinator = retry(
+    retry=retry_if_exception(_coordinator_moves),
+    wait=wait_exponential(multiplier=0.05, max=1),
+    stop=stop_after_delay(_LEADER_PATIENCE),
+    reraise=True,
+)
+
 
 def is_led(partition: TopicPartitionInfo) -> bool:
     """Whether a partition, as Kafka describes it, has a leader: of any other nothing can be asked."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection
-from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka import IsolationLevel, TopicCollection
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from sluice.connectors.options import SourceOptions
@@ -23,6 +23,7 @@ from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.protocol.window import record_time
+from sluice.sources.kafka.consumer_group import copy_to_group
 from sluice.sources.kafka.mirror import offset_syncs
 from sluice.sources.kafka.probe import RecordProbe
 from sluice.sources.kafka.redriven import Redriven
@@ -47,7 +48,7 @@ class KafkaCluster:
         self._isolation = (
             IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         )
-        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._admin = self._new_admin()
 
     @property
     def name(self) -> str:
@@ -287,27 +288,12 @@ class KafkaCluster:
         return {tp: head.offset for tp, head in found.items() if head is not None}
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.
+        """Copy next offsets into a consumer group; see `sluice.sources.kafka.consumer_group`."""
+        clients = chain([self._admin], iter(self._new_admin, None))
+        copy_to_group(clients, group, next_offsets, timeout=TIMEOUT)
 
-        Raises:
-            SluiceError: Kafka refused; the caller logs it, since the table is committed whatever comes of the copy.
-        """
-        if not next_offsets:
-            return
-        offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
-        asked = [ConsumerGroupTopicPartitions(group, offsets)]
-        with kafka_errors("copying offsets to the consumer group", group=group):
-            answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT)[group].result()
-        for answer in answers.topic_partitions:
-            if answer.error:
-                raise ActionRequiredError(
-                    "Kafka did not take an offset for the consumer group.",
-                    next_step="none for the table; lag monitors show an old figure until the next interval.",
-                    group=group,
-                    topic=answer.topic,
-                    partition=answer.partition,
-                    reason=str(answer.error),
-                )
+    def _new_admin(self) -> AdminClient:
+        return AdminClient(self.settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
 
 
 def _offsets(answers: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[TopicPartition, int]:
