@@ -32,7 +32,7 @@ from sluice.schemas.registry.config import RegistrySettings
 from sluice.schemas.registry.proto_files import registered_files
 from sluice.schemas.registry.proto_writing import proto_text
 from sluice.schemas.registry.protobuf import read_message
-from sluice.sinks.kafka.encoders import encoded, unfit
+from sluice.sinks.kafka.encoders import Encoded, EncoderContext, encoded, unfit
 from sluice.sinks.kafka.options import Encoder
 from sluice.sinks.kafka.pinning import pinned_schema
 
@@ -309,8 +309,55 @@ def test_a_null_in_a_list_is_said_and_not_written(encoders):
     kinds = parse_ddl(encoders.spark, "deep STRUCT<list: ARRAY<STRING>>, map MAP<STRING, INT>")
     rows = [((["a"],), {"a": 1}), ((["a", None],), {}), (None, {"a": None})]
     frame = encoders.spark.createDataFrame(rows, kinds)
-    words = [one[0] for one in frame.select(unfit("protobuf", kinds.names, kinds)).collect()]
+    words = [one[0] for one in frame.select(unfit(encoders.spark, "protobuf", kinds.names, kinds, {})).collect()]
     assert [word and word.split()[2] for word in words] == [None, "deep", "map"]
+
+
+class NothingMade:
+    """An encoder that makes a null of each row whose `a` is null, and gives no reason."""
+
+    def encode(self, row, given: EncoderContext) -> Encoded:
+        assert (given.name, given.type.names, dict(given.options)) == ("key", ["a"], {})
+        return Encoded(row.getField("a").cast("binary"), F.lit(None).cast("string"))
+
+
+class TextMade:
+    """An encoder that makes no bytes."""
+
+    def encode(self, row, given: EncoderContext) -> Encoded:
+        return Encoded(row.getField("a"), F.lit(None).cast("string"))
+
+
+def test_an_encoder_of_ones_own_gets_the_columns_and_its_options_and_says_what_it_can_t_write(spark):
+    kinds = parse_ddl(spark, "name STRING, id INT")
+    frame = spark.createDataFrame([("Mark", 42), ("Marianne", 7), (None, 1234)], kinds)
+    own = "fixed_fields:FixedFields", ["id", "name"], kinds, {"options": {"widths": "3,5"}}
+    made = frame.select(encoded(spark, *own), unfit(spark, *own)).collect()
+    assert [(data and bytes(data), problem) for data, problem in made] == [
+        (b"42 Mark ", None),
+        (None, "its column name has more than 5 characters"),
+        (None, "its column id has more than 3 characters"),
+    ]
+
+
+def test_an_encoder_of_ones_own_makes_no_delete_of_a_row_for_which_it_has_no_bytes(spark):
+    kinds = parse_ddl(spark, "a STRING")
+    own = f"{__name__}:NothingMade", ["a"], kinds, {}, "key"
+    made = spark.createDataFrame([("x",), (None,)], kinds).select(encoded(spark, *own), unfit(spark, *own)).collect()
+    assert [(data and bytes(data), problem) for data, problem in made] == [(b"x", None), (None, "its key is null")]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("none.such:Encoder", r"The encoder none\.such:Encoder can't be imported.*on the Python path"),
+        ("fixed_fields:Other", r"The encoder fixed_fields:Other can't be imported"),
+        (f"{__name__}:TextMade", "makes STRING of a row, and a record has BINARY"),
+    ],
+)
+def test_an_encoder_of_ones_own_that_can_t_be_used_is_said(spark, name, says):
+    with pytest.raises(ActionRequiredError, match=says):
+        encoded(spark, name, ["a"], parse_ddl(spark, "a STRING"), {})
 
 
 def test_a_column_keeps_its_number(encoders):

@@ -30,8 +30,9 @@ from .protobuf_records import message_class
 
 
 def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
-    """Two intervals, of two partitions each; keys go where Java's clients would put them."""
-    section = {"key_fields": "id", "key": {"encoder": "string"}, "value_fields": ["id", "v"], "headers": {"of": "p"},
+    """Two intervals, of two partitions each; keys go where Java's clients would put them, whoever has encoded them."""
+    own = {"encoder": "fixed_fields:FixedFields", "options": {"widths": "6"}}
+    section = {"key_fields": "id", "key": own, "value_fields": ["id", "v"], "headers": {"of": "p"},
                "schema": "id BIGINT, v STRING, p STRING"}  # fmt: skip
     topics = make_topics(section=section)
     for dated in (1_700_000_000_000, 1_600_000_000_123):
@@ -40,7 +41,7 @@ def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
     topics.check()
     found = topics.found()
     assert {one.timestamp for one in found} == {1_700_000_000_000, 1_600_000_000_123}
-    assert all(one.key == str(one.row[0]).encode() for one in found)
+    assert all(one.key == f"{one.row[0]:<6}".encode() for one in found)
     assert all(one.headers == (("of", f"p{one.row[0] % 2}".encode()),) for one in found)
     assert all(json.loads(one.value or b"") == {"id": one.row[0], "v": f"a{one.row[0]}"} for one in found)
     judge = Producer({"bootstrap.servers": topics.bootstrap, "partitioner": "murmur2_random", "log_level": 0})

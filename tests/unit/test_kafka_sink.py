@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, IntervalError
@@ -27,6 +30,7 @@ from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import Staged, committable
 from sluice.sinks.kafka.staging import checksum, local_staging
 
+PROJECT = Path(__file__).parents[2]
 GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
 
 
@@ -54,6 +58,11 @@ def shaped(columns, **more):
         ({"value": {"encoder": "json", "registry": "r"}}, "encoder json has no schema in a `registry`"),
         ({"key": {"encoder": "string"}}, "no `key_fields` say what they are"),
         ({"key_fields": ["a", "b"], "key": {"encoder": "string"}}, "key.encoder string writes one column"),
+        ({"value": {"encoder": "arvo"}}, "there is json, json_with_schema, "),
+        ({"value": {"encoder": "module:"}}, "or a class of your own as `module:Class`"),
+        ({"value": {"encoder": "json", "options": {"a": "1"}}}, "options are for an encoder of your own, not for"),
+        ({"value": {"encoder": "m:C", "registry": "r"}}, "encoder m:C has no schema in a `registry`"),
+        ({"value": {"encoder": "m:C", "options": {"password": "x"}}}, "a secret must not be in a pipeline file"),
         ({"record_key": "id"}, "`record_key` is for tables"),
         ({"log_topic": "out"}, "log_topic and topic are two topics"),
         ({"topic": "${name}"}, "of variables there is ${topic} alone"),
@@ -65,6 +74,22 @@ def test_what_cant_be_kept_is_refused_by_name(more, says):
     with pytest.raises(ValidationError) as caught:
         section(**more)
     assert says in str(caught.value)
+
+
+def test_the_docs_encoder_of_ones_own_is_the_one_that_is_tested_and_its_section_loads():
+    docs = (PROJECT / "docs" / "kafka-sink.md").read_text()
+    python, text = re.search(r"```python\n(.*?)```\n\n```yaml\n(.*?)```", docs, re.DOTALL).groups()
+    assert (PROJECT / "tests" / "guarantees" / "fixed_fields.py").read_text().endswith(python)
+    value = KafkaTopic.model_validate(yaml.safe_load(text)["sink"]["kafka"]).value
+    assert (value.encoder, value.options) == ("fixed_fields:FixedFields", {"widths": "3,5"})
+
+
+def test_an_encoder_that_start_commit_pins_is_a_known_one_or_a_class():
+    good = section(value={"encoder": "a.b:C"}).writer("t", None, maintained=False)
+    assert PinnedTopic.of(good).value_encoder == "a.b:C"
+    wrong = good.model_copy(update={"options": {**good.options, "value_encoder": "a b"}})
+    with pytest.raises(ActionRequiredError, match="value_encoder"):
+        PinnedTopic.of(wrong)
 
 
 def test_a_table_has_one_transactional_id_whoever_asks():

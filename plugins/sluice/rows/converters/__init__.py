@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from sluice.errors import ActionRequiredError
 from sluice.records.plan import ClusterSchemas, Format, WriterSchema
 from sluice.records.settings import CONVERTERS, NUMBERS
+from sluice.rows.own_class import made_by
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,5 @@ def converter_of(pinned: Format) -> Converter:
         from sluice.rows.converters import number
 
         return number.Converter(name)
-    module, _, attribute = (f"sluice.rows.converters.{name}:convert" if name in CONVERTERS else name).partition(":")
-    try:
-        found = getattr(import_module(module), "Converter" if name in CONVERTERS else attribute)
-    except (ImportError, AttributeError) as error:
-        raise ActionRequiredError(
-            f"The converter {name} can't be imported.",
-            next_step="put its module on the Python path of the workers, where Spark's driver runs.",
-            reason=str(error),
-        ) from error
-    made: Converter = found()
+    made: Converter = made_by(f"sluice.rows.converters.{name}:Converter" if name in CONVERTERS else name, "converter")
     return made

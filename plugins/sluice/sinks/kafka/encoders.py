@@ -1,6 +1,9 @@
 """Encodes columns as a record's key or value with Spark's functions: the counterpart of converters.
 
 As with Confluent's serializers, data with a registered schema begins with a zero byte and the schema's id.
+
+`docs/kafka-sink.md` shows how to write an encoder: a class with the one method `encode`, named in the pipeline file as
+`module:Class`.
 """
 
 from __future__ import annotations
@@ -8,8 +11,9 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
@@ -26,15 +30,60 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sluice.errors import ActionRequiredError
 from sluice.identifiers import quoted
 from sluice.rows.files import on_every_machine
 from sluice.rows.json_text import as_json
+from sluice.rows.own_class import made_by
 from sluice.schemas.registry.protobuf import message_prefixes
 from sluice.sinks.kafka.schemas import connect_schema
 
 
+@dataclass(frozen=True)
+class EncoderContext:
+    """An encoder's input beside the row.
+
+    Attributes:
+        name: key or value: which of a record's parts it makes.
+        spark: the session.
+        type: the row's type, which has the part's columns in the order of the pipeline file.
+        options: the pipeline file's options for this encoder.
+    """
+
+    name: str
+    spark: SparkSession
+    type: StructType
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoder's answer.
+
+    Attributes:
+        data: BINARY: the bytes; anything where there is a problem. A null is a problem, too: a record without a value
+            is a delete.
+        problem: STRING: why the row can't be encoded, in words for people; null where it can.
+    """
+
+    data: Column
+    problem: Column
+
+
+class Encoder(Protocol):
+    """Turns a row into bytes. Made without arguments."""
+
+    def encode(self, row: Column, given: EncoderContext) -> Encoded:
+        """The bytes of the struct `row`, always the same for the same row. No Python may run for a single record."""
+
+
 def encoded(
-    spark: SparkSession, encoder: str, names: Sequence[str], kind: StructType, pinned: Mapping[str, Any]
+    spark: SparkSession,
+    encoder: str,
+    names: Sequence[str],
+    kind: StructType,
+    pinned: Mapping[str, Any],
+    part: str = "value",
 ) -> Column:
     """Columns, encoded as bytes.
 
@@ -44,16 +93,36 @@ def encoded(
         names: the columns to encode.
         kind: a struct with the columns' types.
         pinned: START-COMMIT's entry for the schema: `id` and `text`, and for Protobuf also `message` and `indexes`; for
-            Connect's JSON `name` and `decimals`; empty if the encoder has no schema.
+            Connect's JSON `name` and `decimals`; of a user's encoder its `options`; empty if it needs nothing.
+        part: key or value, for a user's encoder.
+
+    Raises:
+        ActionRequiredError: the user's encoder can't be imported, or makes something else than bytes.
     """
-    return _ENCODERS[encoder](spark, names, StructType([kind[name] for name in names]), pinned)
+    struct = StructType([kind[name] for name in names])
+    if encoder not in _ENCODERS:
+        made = _own(spark, encoder, names, struct, pinned, part)
+        return F.when(made.problem.isNull(), made.data)
+    return _ENCODERS[encoder](spark, names, struct, pinned)
 
 
-def unfit(encoder: str, names: Sequence[str], kind: StructType) -> Column | None:
+def unfit(
+    spark: SparkSession,
+    encoder: str,
+    names: Sequence[str],
+    kind: StructType,
+    pinned: Mapping[str, Any],
+    part: str = "value",
+) -> Column | None:
     """The reason why a row can't be encoded, null for other rows; None if all rows can be encoded.
 
-    Protobuf has no nulls in lists and maps. `encoded` is null for a row with such a null.
+    Protobuf has no nulls in lists and maps; a user's encoder has reasons of its class. `encoded` is null for such a
+    row.
+
+    Args, Raises: as `encoded`.
     """
+    if encoder not in _ENCODERS:
+        return _own(spark, encoder, names, StructType([kind[name] for name in names]), pinned, part).problem
     if encoder != "protobuf":
         return None
     checks = [(name, _has_null(F.col(quoted(name)), kind[name].dataType)) for name in names]
@@ -63,6 +132,22 @@ def unfit(encoder: str, names: Sequence[str], kind: StructType) -> Column | None
         if check is not None
     ]
     return F.coalesce(*words) if words else None
+
+
+def _own(
+    spark: SparkSession, encoder: str, names: Sequence[str], kind: StructType, pinned: Mapping[str, Any], part: str
+) -> Encoded:
+    """By a user's class; a row of which it makes a null has a problem."""
+    own: Encoder = made_by(encoder, "encoder")
+    made = own.encode(_struct(names), EncoderContext(part, spark, kind, pinned.get("options", {})))
+    found = spark.createDataFrame([], kind).select(made.data).schema[0].dataType
+    if not isinstance(found, BinaryType):
+        raise ActionRequiredError(
+            f"The encoder {encoder} makes {found.simpleString().upper()} of a row, and a record has BINARY.",
+            next_step="correct its `encode`: bytes of a text are `text.cast('binary')`.",
+            part=part,
+        )
+    return Encoded(made.data, F.coalesce(made.problem, F.when(made.data.isNull(), F.lit(f"its {part} is null"))))
 
 
 def _has_null(value: Column, kind: DataType) -> Column | None:
@@ -93,7 +178,7 @@ def _protobuf(spark: SparkSession, names: Sequence[str], kind: StructType, pinne
     made = Column(functions.to_protobuf(row._jc, str(pinned["message"]), path))
     place = message_prefixes(pinned["indexes"])[0]
     whole = F.concat(F.lit(bytearray(b"\0" + int(pinned["id"]).to_bytes(4, "big") + place)), made)
-    wrong = unfit("protobuf", names, kind)
+    wrong = unfit(spark, "protobuf", names, kind, pinned)
     return whole if wrong is None else F.when(wrong.isNull(), whole)
 
 

@@ -38,7 +38,8 @@ def pinned_schema(
 ) -> dict[str, Any]:
     """A schema for START-COMMIT: `id` and `text`, and for Protobuf also `message` and `indexes`.
 
-    For Connect's JSON it is the schema's `name`, and how decimals are written. Empty for the other encoders.
+    For Connect's JSON it is the schema's `name`, and how decimals are written; for a user's encoder its `options`.
+    Empty for the other encoders.
 
     Args:
         part: `key` or `value`.
@@ -61,7 +62,7 @@ def pinned_schema(
             connect_schema(struct)
             return {"name": encoder.record_name or "", "decimals": encoder.decimal_format}
         if encoder.encoder not in REGISTERED:
-            return {}
+            return {"options": dict(encoder.options)} if encoder.options else {}
         text = _TEXTS[encoder.encoder](jvm, struct, full)
     except ValueError as error:
         raise ActionRequiredError(

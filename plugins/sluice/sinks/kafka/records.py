@@ -69,8 +69,12 @@ def checked_records(spark: SparkSession, writer: TableSpec, rows: DataFrame) -> 
     kinds, pinned = parse_ddl(spark, writer.schema_ddl), PinnedTopic.of(writer)
     shape = shape_of(pinned, kinds.names)
     frame = _sized(spark, writer, _encoded_rows(spark, writer, rows, F.col(PROBLEM).isNull()))
-    parts = [(pinned.key_encoder, shape.key), (pinned.value_encoder, shape.value)]
-    wrong = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
+    wrong = [
+        F.when(_is_made(part, names, rows), reason)
+        for part, names in (("key", shape.key), ("value", shape.value))
+        if names
+        and (reason := unfit(spark, pinned.encoder(part), names, kinds, pinned.schema_of(part), part)) is not None
+    ]
     wrong += [_undated(_time(pinned, shape.timestamp))]
     wrong += [_without_key(pinned.groups), _too_large(pinned.compression)]
     refused = F.when(F.col(PROBLEM).isNull(), F.coalesce(*wrong))
@@ -83,15 +87,8 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
     shape = shape_of(pinned, kinds.names)
     key: Column = F.lit(None).cast("binary")
     if shape.key:
-        key = _encoded(spark, pinned, "key", shape.key, kinds)
-        nothing = F.lit(True)
-        for name in shape.key:
-            nothing &= F.col(quoted(name)).isNull()
-        if len(shape.key) == 1:
-            key = F.when(~nothing, key)
-    value = _encoded(spark, pinned, "value", shape.value, kinds)
-    if CHANGE in rows.columns:
-        value = F.when(~F.col(CHANGE).isin(*DELETES), value)
+        key = F.when(_is_made("key", shape.key, rows), _encoded(spark, pinned, "key", shape.key, kinds))
+    value = F.when(_is_made("value", shape.value, rows), _encoded(spark, pinned, "value", shape.value, kinds))
     headers = [F.lit(name).alias("key") for name in shape.headers]
     own = [
         F.struct(name, as_text(column, kinds[column].dataType).alias("value"))
@@ -112,7 +109,14 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
 def _encoded(
     spark: SparkSession, pinned: PinnedTopic, part: Literal["key", "value"], names: tuple[str, ...], kinds: StructType
 ) -> Column:
-    return encoded(spark, pinned.encoder(part), names, kinds, pinned.schema_of(part))
+    return encoded(spark, pinned.encoder(part), names, kinds, pinned.schema_of(part), part)
+
+
+def _is_made(part: Literal["key", "value"], names: Sequence[str], rows: DataFrame) -> Column:
+    """Whether a row's record has the part: a null in the key's one column is no key, and a delete has no value."""
+    if part == "key":
+        return F.col(quoted(names[0])).isNotNull() if len(names) == 1 else F.lit(True)
+    return ~F.col(CHANGE).isin(*DELETES) if CHANGE in rows.columns else F.lit(True)
 
 
 def _time(pinned: PinnedTopic, column: str) -> Column:

@@ -18,13 +18,13 @@ from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
 from sluice.sinks.kafka.options.names import EACH, default_log, topics_of
-from sluice.sinks.kafka.options.pinned import Encoding, PinnedTopic
+from sluice.sinks.kafka.options.pinned import ENCODERS, Encoding, PinnedTopic
 
-REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")
+REGISTERED = ("avro", "protobuf", "json_schema")
 """Encoders whose schema is in a registry."""
-CONNECTS: tuple[Encoding, ...] = ("json_with_schema", "json_without_schema")
+CONNECTS = ("json_with_schema", "json_without_schema")
 """Encoders that write JSON as Kafka Connect's converter does."""
-SINGLE: tuple[Encoding, ...] = ("string", "bytes")
+SINGLE = ("string", "bytes")
 """Encoders of a single column."""
 # The producer's settings that a user may set: none of them affects the guarantee.
 _PRODUCER = (
@@ -52,7 +52,7 @@ class Encoder(Section):
     encoder: Encoding = "json"
     """json: an object of the columns. json_with_schema: Connect's envelope of `schema` and `payload`.
     json_without_schema: the payload alone. avro, protobuf, json_schema: with the schema's id from a registry in front.
-    string, bytes: one column as it is."""
+    string, bytes: one column as it is. Or a class of your own as `module:Class`."""
     registry: Annotated[str, Field(pattern=r"^[\w.\-]{0,200}$")] = ""
     """Id of the Airflow connection to the schema registry, for avro, protobuf and json_schema."""
     subject_name_strategy: Literal["topic", "record", "topic_record"] = "topic"
@@ -68,6 +68,8 @@ class Encoder(Section):
     number."""
     auto_register: bool = True
     """Register the columns' schema if the subject doesn't have it. false: the schema must already be registered."""
+    options: Options = Field(default_factory=dict)
+    """Options of your own encoder."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Encoder:
@@ -79,6 +81,9 @@ class Encoder(Section):
             raise ValueError(f"record_name {self.record_name!r} is no name such as com.example.Flight")
         if self.decimal_format != "base64" and self.encoder not in CONNECTS:
             raise ValueError(f"decimal_format is for {' and '.join(CONNECTS)}, not for encoder {self.encoder}")
+        if self.options and self.encoder in ENCODERS:
+            raise ValueError(f"options are for an encoder of your own, not for encoder {self.encoder}")
+        refuse_secrets(self.options, "an environment variable of the workers")
         return self
 
 

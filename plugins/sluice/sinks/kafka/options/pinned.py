@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator
 
 from sluice.protocol.pinned import Flag, JsonList, JsonObject, Number, PinnedSettings
 from sluice.sinks.kafka.options.takes import Group, as_option, from_option
 
-Encoding = Literal[
-    "json", "json_with_schema", "json_without_schema", "avro", "protobuf", "json_schema", "string", "bytes"
-]
+ENCODERS: Final = (
+    "json",
+    "json_with_schema",
+    "json_without_schema",
+    "avro",
+    "protobuf",
+    "json_schema",
+    "string",
+    "bytes",
+)
+"""The built-in encoders. Any other encoder is a user's class, as `module:Class`."""
+
+
+def _known_or_own(name: str) -> str:
+    if name not in ENCODERS and re.fullmatch(r"[\w.]+:\w+", name) is None:
+        raise ValueError(f"there is {', '.join(ENCODERS)}, or a class of your own as `module:Class`")
+    return name
+
+
+Encoding = Annotated[str, AfterValidator(_known_or_own)]
 _OF_RECORD: Final = "record"
 _OF_SENDING: Final = "wallclock"
 
@@ -28,7 +48,8 @@ class PinnedTopic(PinnedSettings):
         partitioner: `same` if records keep their partition.
         without: the columns of the rows that records don't have.
         takes: the limits of topics; None in a START-COMMIT of a release that had none.
-        key_schema, value_schema: what a registry said of the encoder's schema; of Connect's JSON, name and decimals.
+        key_schema, value_schema: what a registry said of the encoder's schema; of Connect's JSON, name and decimals; of
+            a user's encoder, its options.
         shortened: of the topic of bad records: a record that is too large for it is shortened.
     """
 
@@ -70,5 +91,5 @@ class PinnedTopic(PinnedSettings):
         return self.key_encoder if part == "key" else self.value_encoder
 
     def schema_of(self, part: Literal["key", "value"]) -> dict[str, Any]:
-        """What a registry said of the schema of keys or values; empty without one."""
+        """What is pinned of the encoder of keys or values; empty where it needs nothing."""
         return (self.key_schema if part == "key" else self.value_schema) or {}
