@@ -236,7 +236,7 @@ def test_a_job_s_records_are_read_turned_into_rows_and_written_and_counted_by_wh
     writing = spark_job._Writing(None, made, None, Writer())  # type: ignore[arg-type]
     part = writing.part(ranges, "7", truncates=True)
     assert asked["write"] == (["rows of", 1, 2], "7", True)
-    assert asked["read"] == {"headers": False, "watch": "watch", "of_streams": False}
+    assert asked["read"] == {"headers": False, "watch": "watch", "of_streams": False, "division": ()}
     assert asked["chain"] == (
         (made.records, made.writer, ranges),
         {"of_streams": False, "record_time": True, "check": "check"},

@@ -51,6 +51,24 @@ class SourceReader(Protocol):
 
 
 @runtime_checkable
+class DividesRanges(Protocol):
+    """A reader that can have several Spark tasks read one range."""
+
+    def read_divided(
+        self, planned: PlannedRange, tasks: int, isolation_level: str, *, headers: bool = False
+    ) -> DataFrame:
+        """The same records as `SourceReader.read` of this range alone, divided at offsets in between.
+
+        Args:
+            planned: what to read.
+            tasks: the number of Spark partitions; each has a stretch of the range, in the order of the offsets.
+            isolation_level: see `SourceReader.read`.
+            headers: see `SourceReader.read`.
+        """
+        ...
+
+
+@runtime_checkable
 class ReadsAsPinned(Protocol):
     """A reader whose source's values are rows: what to select for them, START-COMMIT has pinned."""
 
@@ -151,13 +169,13 @@ class Written:
     def file_groups(
         self,
         ranges: Sequence[PlannedRange],  # noqa: ARG002 - for sinks that have file groups
-        tasks: Sequence[int | None],  # noqa: ARG002
+        tasks: Sequence[Sequence[int]],  # noqa: ARG002
     ) -> Mapping[int, Sequence[str]]:
         """Ids of the file groups that hold each range's rows, by the range's index; empty if the sink doesn't know.
 
         Args:
             ranges: the ranges that were read.
-            tasks: the Spark partition in which each of them was read; None for one without records.
+            tasks: the Spark partitions in which each of them was read; empty for one without records.
         """
         return {}
 
@@ -170,6 +188,8 @@ class SinkWriter(Protocol):
 
     needs_record_time: bool = False
     """Whether rows are to have the record's own time beside its place (`sluice.rows.records.RECORD_TIME`)."""
+    any_order: bool = False
+    """Whether the table is the same in whatever order a range's rows come, so that several tasks may read it."""
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
         """Write rows in a single run of the frame, since running it counts the records.
@@ -227,6 +247,11 @@ def check_of(writer: SinkWriter) -> Callable[[DataFrame], DataFrame] | None:
 def wants_record_time(writer: SinkWriter) -> bool:
     """Whether rows are to have the record's own time beside them; a writer need not be a subclass of `SinkWriter`."""
     return bool(getattr(writer, "needs_record_time", False))
+
+
+def takes_any_order(writer: SinkWriter) -> bool:
+    """Whether several tasks may read a range for the writer; see `SinkWriter.any_order`."""
+    return bool(getattr(writer, "any_order", False))
 
 
 class MakesWriter(Protocol):

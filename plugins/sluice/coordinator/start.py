@@ -326,6 +326,7 @@ class Starter:
         return StartCommit(
             **self._session.envelope(instant, epoch, run),
             release=__version__,
+            records_per_task=self._session.pipeline.write.records_per_task,
             kind=request.kind,
             reason=request.reason,
             replays=request.instant,

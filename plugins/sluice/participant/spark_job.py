@@ -12,12 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice.connectors.data import (
     ChecksAfterRead,
+    DividesRanges,
     IdentifiesLogs,
     ReadsAsPinned,
     SinkWriter,
     SourceReader,
     check_of,
     reader_of,
+    takes_any_order,
     wants_record_time,
     writer_of,
 )
@@ -35,7 +37,7 @@ from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.changes import require_truncates_apply
 from sluice.rows.placement import KeyCheck
-from sluice.rows.reading import Observe, counted, partition_results, read_range, tasks_of
+from sluice.rows.reading import Observe, counted, divided, partition_results, read_range, tasks_of
 from sluice.rows.records import RecordChain, bad_record
 
 
@@ -237,9 +239,10 @@ class _Writing:
 
     def part(self, ranges: Sequence[PlannedRange], emptied_at: str | None, *, truncates: bool = False) -> Part:
         """Write some ranges in one Spark job; see `SinkWriter.write`."""
-        keys, chain = KeyCheck(self._spark, self._start, ranges), self._chain(ranges)
-        written = self._writer.write(chain.rows(self._read(ranges, keys.watch)), emptied_at, truncates=truncates)
-        left_out, counts = chain.counts(written.dataset), counted(written.dataset, ranges)
+        keys, chain, division = KeyCheck(self._spark, self._start, ranges), self._chain(ranges), self._division(ranges)
+        read = self._read(ranges, keys.watch, division)
+        written = self._writer.write(chain.rows(read), emptied_at, truncates=truncates)
+        left_out, counts = chain.counts(written.dataset), counted(written.dataset, ranges, division)
         return Part(
             records_read=int(counts["records"]),
             records_written=written.records,
@@ -264,7 +267,18 @@ class _Writing:
             check=check_of(self._writer),
         )
 
-    def _read(self, ranges: Sequence[PlannedRange], watch: Observe | None = None) -> DataFrame:
+    def _division(self, ranges: Sequence[PlannedRange]) -> tuple[int, ...]:
+        """How many tasks read each range."""
+        worth = self._start.records_per_task
+        if worth is None or not takes_any_order(self._writer):
+            return ()
+        if not all(isinstance(self._readers(cluster), DividesRanges) for cluster in {r.cluster for r in ranges}):
+            return ()
+        return divided(ranges, self._spark.sparkContext.defaultParallelism, worth)
+
+    def _read(
+        self, ranges: Sequence[PlannedRange], watch: Observe | None = None, division: Sequence[int] = ()
+    ) -> DataFrame:
         headers = "headers" in self._start.records.columns.values()
         return read_range(
             self._readers,
@@ -273,6 +287,7 @@ class _Writing:
             headers=headers,
             watch=watch,
             of_streams=self._start.streams is not None,
+            division=division,
         )
 
 

@@ -56,6 +56,8 @@ class Write(Section):
     """Id of the Airflow connection of type spark: local, standalone, YARN or Kubernetes."""
     ranges: Annotated[int, Field(gt=0, le=1000)] = 1
     """The maximum number of Spark jobs that share an interval's partitions."""
+    records_per_task: Annotated[int, Field(gt=0)] = 100_000
+    """A partition with more records than this is read by several Spark tasks, where its order doesn't matter."""
     conf: Options = Field(default_factory=dict)
     """Spark settings, such as spark.executor.memory."""
     kafka_options: dict[str, str] = Field(default_factory=dict)

@@ -282,6 +282,8 @@ class StartCommit(_Message):
         quarantine: the table in which bad records are set aside, under the same instant; None if none are tolerated.
         remarks: warnings about partitions, such as a missing leader.
         streams: the mapping by which it was planned; None where the pipeline names its topics itself.
+        records_per_task: the offsets that are worth a Spark task, where several may read one range; None in a message
+            of an earlier release, which had one task for each.
         release: of the coordinator that planned it; a worker of another one leaves it alone.
         tables: further tables that it writes; `writer` and `records` are the first one's.
         notes_topics: the topics with notes of records of the table that were sent again, for the commit to name.
@@ -320,6 +322,7 @@ class StartCommit(_Message):
     streams: KnownStreams | None = None
     tables: tuple[FurtherTable, ...] = ()
     notes_topics: tuple[NotesTopic, ...] = ()
+    records_per_task: Annotated[int, Field(gt=0)] | None = None
     release: str | None = None
 
     @property

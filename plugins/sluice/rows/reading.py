@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from sluice.connectors.data import SourceReader
+from sluice.connectors.data import DividesRanges, SourceReader
 from sluice.identifiers import quoted
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PartitionResult, PlannedRange
@@ -40,12 +40,13 @@ def read_range(
     headers: bool = False,
     watch: Observe | None = None,
     of_streams: bool = False,
+    division: Sequence[int] = (),
 ) -> DataFrame:
-    """The records of `[start, end)` of each range, counted, one Spark task for each range.
+    """The records of `[start, end)` of each range, counted, one Spark task for each range that isn't divided.
 
     One read has one stretch of a partition; if a backfill leaves out covered offsets, further stretches are separate
     reads. So are further partitions if there are many: an observed metric checks each record for each partition that it
-    counts.
+    counts. And so is a range that is divided.
 
     Args:
         readers: the source's reader of a cluster.
@@ -54,36 +55,59 @@ def read_range(
         headers: with the records' headers as a column.
         watch: observes the reads.
         of_streams: with the columns `CLUSTER` and `TOPIC`, and the topics' names in rows in `topic`.
+        division: the number of tasks for each range, as of `divided`, of readers that can; empty for one each.
     """
     reads, tasks = [], 0
-    for number, batch in enumerate(_batches(planned)):
+    for number, batch in enumerate(_batches(planned, division)):
         ranges = [planned[i] for i in batch]
-        read: DataFrame = readers(ranges[0].cluster).read(ranges, isolation_level, headers=headers)
+        reader, of_one = readers(ranges[0].cluster), division[batch[0]] if division else 1
+        read: DataFrame
+        if of_one > 1:
+            assert isinstance(reader, DividesRanges)
+            read = reader.read_divided(ranges[0], of_one, isolation_level, headers=headers)
+        else:
+            read = reader.read(ranges, isolation_level, headers=headers)
         if of_streams:
             prefix = ranges[0].named_topic.removesuffix(ranges[0].topic)
             read = read.withColumns({CLUSTER: F.lit(ranges[0].cluster), TOPIC: F.col("topic")})
             read = read.withColumn("topic", F.concat(F.lit(prefix), F.col("topic"))) if prefix else read
         # The task is a column, since observed metrics must be deterministic. A union's tasks are those of its parts, in
-        # order, each part's from 0; a read has one task for each range.
+        # order, each part's from 0.
         read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS {quoted(_TASK)}")
         sized = isinstance(read.schema["value"].dataType, BinaryType)
-        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch, sized=sized))
+        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch, sized=sized, several=of_one > 1))
         reads.append(watch(read, number, ranges) if watch is not None else read)
-        tasks += len(ranges)
+        tasks += len(ranges) * of_one
     return reduce(DataFrame.union, reads)
 
 
-def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
+def divided(planned: Sequence[PlannedRange], cores: int, records_per_task: int) -> tuple[int, ...]:
+    """The number of tasks for each range: one, unless its offsets are more than a core's share of all.
+
+    A quarter more than that is left to one task: it costs less than another task for a small rest.
+
+    Args:
+        planned: what one Spark job reads.
+        cores: the number of tasks that run at once.
+        records_per_task: the share that isn't divided further, however many cores there are.
+    """
+    spans = [r.end - r.start for r in planned]
+    share = max(records_per_task, -(-sum(spans) // cores))
+    return tuple(max(1, -((share - 4 * span) // (4 * share))) for span in spans)
+
+
+def _batches(planned: Sequence[PlannedRange], division: Sequence[int]) -> list[list[int]]:
     """The ranges' indexes in `planned`, in batches of one cluster with neither many ranges nor two of a partition."""
-    layers: dict[tuple[int, str], list[int]] = {}
+    layers: dict[tuple[int, str, int | None], list[int]] = {}
     seen: Counter[TopicPartition] = Counter()
     for i, r in enumerate(planned):
-        layers.setdefault((seen[r.topic_partition], r.cluster), []).append(i)
+        alone = i if division and division[i] > 1 else None
+        layers.setdefault((seen[r.topic_partition], r.cluster, alone), []).append(i)
         seen[r.topic_partition] += 1
     return [layer[i : i + _AT_A_TIME] for layer in layers.values() for i in range(0, len(layer), _AT_A_TIME)]
 
 
-def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int], *, sized: bool) -> list[Column]:
+def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int], *, sized: bool, several: bool) -> list[Column]:
     texts = ["count(1) AS records"]
     # A partition is in a batch only once. With one topic, its name isn't compared, which costs much more than a number.
     one_topic = len({planned[i].named_topic for i in batch}) == 1
@@ -97,26 +121,29 @@ def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int], *, sized:
             f"max(CASE WHEN {here} THEN unix_millis(`timestamp`) END)": "timestamp",
             f"max(CASE WHEN {here} THEN `{_TASK}` END)": "task",
         }
+        if several:
+            counted_of_each[f"min(CASE WHEN {here} THEN `{_TASK}` END)"] = "first_task"
         if sized:  # a row has no bytes
             counted_of_each[f"sum(CASE WHEN {here} THEN length(`value`) END)"] = "bytes"
         texts += [f"{text} AS {name}_{i}" for text, name in counted_of_each.items()]
     return columns(texts)
 
 
-def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
+def counted(dataset: Any, planned: Sequence[PlannedRange], division: Sequence[int] = ()) -> dict[str, Any]:
     """The counts, per range and in all, of the run that wrote `dataset`, which is made from `read_range`."""
     counts: dict[str, Any] = {"records": 0}
     metrics = dataset.queryExecution().observedMetrics()
-    for number in range(len(_batches(planned))):
+    for number in range(len(_batches(planned, division))):
         of_batch = json.loads(metric(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
         counts["records"] += int(of_batch.pop("records"))
         counts |= of_batch
     return counts
 
 
-def tasks_of(planned: Sequence[PlannedRange], counts: Mapping[str, Any]) -> list[int | None]:
-    """The Spark task that read each range, from the result of `counted`; None if the range had no records."""
-    return [counts.get(f"task_{i}") for i in range(len(planned))]
+def tasks_of(planned: Sequence[PlannedRange], counts: Mapping[str, Any]) -> list[range]:
+    """The Spark tasks that read each range, from the result of `counted`; none if the range had no records."""
+    last = [counts.get(f"task_{i}") for i in range(len(planned))]
+    return [range(0) if n is None else range(counts.get(f"first_task_{i}", n), n + 1) for i, n in enumerate(last)]
 
 
 def partition_results(

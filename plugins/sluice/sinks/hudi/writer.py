@@ -50,7 +50,7 @@ class HudiWritten(Written):
 
     named_by: Literal["task", "partition"] | None = None
 
-    def file_groups(self, ranges: Sequence[PlannedRange], tasks: Sequence[int | None]) -> dict[int, Sequence[str]]:
+    def file_groups(self, ranges: Sequence[PlannedRange], tasks: Sequence[Sequence[int]]) -> dict[int, Sequence[str]]:
         """See `Written`. By the names of files and file groups."""
         if self.named_by is None:
             return {}
@@ -62,8 +62,8 @@ class HudiWritten(Written):
                 groups.setdefault(int(group[:8]), []).append(group)
             elif task:
                 groups.setdefault(int(task.group(1)), []).append(group)
-        whose = tasks if self.named_by == "task" else [r.partition for r in ranges]
-        return {i: groups[name] for i, name in enumerate(whose) if name is not None and name in groups}
+        whose = tasks if self.named_by == "task" else [[r.partition] for r in ranges]
+        return {i: [group for name in names for group in groups.get(name, ())] for i, names in enumerate(whose)}
 
 
 class HudiWriter:
@@ -90,6 +90,8 @@ class HudiWriter:
         # participants would conflict. The coordinator does that at START.
         self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
         allow_several_writers(self._config, self._table.getMetaClient())
+        # Of an upsert's records with one key and equal values of the ordering field, the last to arrive wins.
+        self.any_order = not writer.upserts
         if writer.operation == "upsert":
             # Earlier releases pinned the pipeline file's option in START-COMMIT, but upserts didn't obey it.
             encoded = str(self._table.getMetaClient().getTableConfig().getUrlEncodePartitioning())
@@ -173,7 +175,7 @@ class HudiWriter:
         return changes is not None and changes.delete == "soft"
 
     def _append(self, frame: DataFrame) -> Written:
-        """Row writer without sorting: no shuffle, one file group for each Kafka partition and table partition."""
+        """Row writer without sorting: no shuffle, one file group for each task that reads, and table partition."""
         helper = self._hudi.HoodieDatasetBulkInsertHelper
         partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
         table_config = self._table.getMetaClient().getTableConfig()

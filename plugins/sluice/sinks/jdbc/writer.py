@@ -51,6 +51,8 @@ class _Staging:
 class JdbcWriter(SinkWriter):
     """The writer of one attempt. Neither the table's readers nor other attempts see its rows."""
 
+    any_order = True  # the commit merges staged rows by their offsets
+
     def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm

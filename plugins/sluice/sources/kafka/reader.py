@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.kafka.config import KafkaSettings
@@ -41,6 +41,18 @@ class KafkaReader:
 
         `failOnDataLoss` makes Spark fail if offsets are out of range instead of reading less.
         """
+        return self._read(ranges, isolation_level, headers=headers).load()
+
+    def read_divided(
+        self, planned: PlannedRange, tasks: int, isolation_level: str, *, headers: bool = False
+    ) -> DataFrame:
+        """Stretches of equal spans; see `sluice.connectors.data.DividesRanges`.
+
+        Spark divides one range into just as many as `minPartitions`, and several into about as many.
+        """
+        return self._read([planned], isolation_level, headers=headers).option("minPartitions", str(tasks)).load()
+
+    def _read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool) -> DataFrameReader:
         assign: dict[str, list[int]] = {}
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}
@@ -57,7 +69,6 @@ class KafkaReader:
             .option("endingOffsets", json.dumps(ends))
             .option("failOnDataLoss", "true")
             .option("includeHeaders", str(headers).lower())
-            .load()
         )
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
