@@ -375,3 +375,27 @@ def test_what_connect_s_api_has_stopped_is_aborted_and_read_by_the_next_run(live
     assert "halts" in live.api.call("/sluice/connect/connectors")
     lines = [row["line"] for row in read(str(live.lake / "halts"))]
     assert sorted(lines) == ["first of a.log", "first of b.log", "second of a.log", "second of b.log"]
+
+
+def test_a_run_that_a_limit_cut_short_is_followed_until_the_table_is_level(
+    live: Live, pipeline_text: Callable[..., str]
+) -> None:
+    """By two runs, each for one interval, and by no third, however often the tasks that trigger them run."""
+    topic = live.create_topic("catching", 1)
+    live.send(topic, *_shop(*range(25)))
+    text = pipeline_text("catching", topic, str(live.lake / "catching"))
+    limited = text.replace(f"topics: {topic}", f"topics: {topic}, max_records: 10")
+    live.add({"catching": f"{limited}catch_up: true\n"})
+    runs = [live.run("catching")]
+    while runs[-1].tasks["catch_up"] == "success":
+        instant = _instant(runs[-1])
+        assert instant != "0"
+        runs.append(live.ended("catching", f"catch_up__{instant}"))
+    assert [run.state for run in runs] == ["success"] * 3
+    assert [re.findall(r": (\d+) rows from", run.note) for run in runs] == [["10"], ["10"], ["5"]]
+    assert runs[-1].tasks["catch_up"] == "skipped"
+    again = {"dag_run_id": runs[0].run_id, "task_ids": ["catch_up"], "dry_run": False, "only_failed": False}
+    live.api.call("/api/v2/dags/catching/clearTaskInstances", again)
+    assert live.ended("catching", runs[0].run_id).tasks["catch_up"] == "skipped"
+    assert len(live.api.runs("catching", "operator_triggered")) == 2
+    assert _rows(live, "catching") == 25

@@ -51,6 +51,12 @@ def test_tasks_are_the_protocol() -> None:
     assert "sluice" in dag.tags
 
 
+def test_a_pipeline_that_catches_up_has_a_task_after_its_commit() -> None:
+    dag = build_dag(a_pipeline(catch_up=True), auto_register=False)
+    assert dag.get_task("catch_up").upstream_task_ids == {"commit"}
+    assert dag.get_task("abort").upstream_task_ids == {"start_commit", "write", "commit"}
+
+
 def test_a_cluster_policy_sets_queue_and_pool_of_every_task() -> None:
     """As docs/production.md has it: Airflow calls `task_policy` with each task of a DAG that it has read."""
     from airflow.serialization.serialized_objects import DagSerialization

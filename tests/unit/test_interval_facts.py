@@ -83,3 +83,18 @@ def test_the_lag_is_what_the_plan_leaves_up_to_each_log_s_end_and_never_less_tha
     assert facts(made).lag_records == 4 + 0 + 1  # partition 1 was truncated
     unknown = start("7").model_copy(update={"ranges": ((at(0, 10, None),),)})
     assert facts(unknown).lag_records is None
+
+
+def test_a_limit_has_left_records_behind_only_where_all_else_is_committed() -> None:
+    def cut_short(*groups: bool, idle: bool = False, **more: Any) -> Any:
+        ranges = tuple((planned(p).model_copy(update={"behind": behind}),) for p, behind in enumerate(groups))
+        rest = (planned(9).model_copy(update={"end": planned(9).start, "behind": True}),) if idle else ()
+        return start("7", ranges=len(groups), **more).model_copy(update={"ranges": ranges, "idle": rest})
+
+    whole = (status("7"), end("7"), ack("7"))
+    assert not facts(cut_short(False), *whole).behind
+    assert facts(cut_short(True), *whole).behind
+    assert facts(cut_short(False, idle=True), *whole).behind
+    assert not facts(cut_short(True), status("7")).behind
+    in_part = (status("7"), end("7", missing=(1,)), ack("7"))
+    assert not facts(cut_short(True, True, on_missing_range="commit"), *in_part).behind

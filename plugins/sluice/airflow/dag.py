@@ -24,7 +24,7 @@ from airflow.sdk import DAG, BaseOperator, TriggerRule
 from sluice.airflow.alerting import AlertOperator
 from sluice.airflow.deadline import deadline_alert
 from sluice.airflow.failures import task_defaults
-from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
+from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, CATCH_UP, COMMIT, START_COMMIT, WRITE
 from sluice.airflow.notifiers import check_notifiers
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator, WaitingWriteOperator
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
@@ -99,6 +99,12 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
             sync = _catalog_sync(pipeline, pipeline.catalog_sync)
             commit >> sync
             last.append(sync)
+        if pipeline.catch_up:
+            from sluice.airflow.catch_up import CatchUpOperator  # imports Airflow's database, for Airflow 2
+
+            follow = CatchUpOperator(task_id=CATCH_UP, pipeline=pipeline)
+            commit >> follow
+            last.append(follow)
         if pipeline.alerts.tells_anybody:
             last >> _alert(pipeline)
     return dag

@@ -14,8 +14,8 @@ from sluice.shown import without_markup
 NOTE_KEY = "sluice_note"
 ERROR_KEY = "sluice_error"  # the same error for programs: what, next_step and recovery
 START_COMMIT, WRITE, COMMIT, ABORT, ALERT = "start_commit", "write", "commit", "abort", "alert"
-CATALOG_SYNC = "catalog_sync"
-_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, ABORT: 4, ALERT: 5}
+CATALOG_SYNC, CATCH_UP = "catalog_sync", "catch_up"
+_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, CATCH_UP: 4, ABORT: 5, ALERT: 6}
 LONGEST = 1000  # characters in Airflow's table of notes
 
 

@@ -114,6 +114,8 @@ class Pipeline(Section):
     """The cron expression's time zone."""
     start_date: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     """Where the schedule starts; intervals before the DAG was enabled are skipped (catchup is off)."""
+    catch_up: bool = False
+    """Whether an interval that `max_records` or `max_bytes` cut short is followed by the next at once."""
     source: Source
     changes: Changes | None = None
     transforms: tuple[Transform, ...] = ()
@@ -172,6 +174,14 @@ class Pipeline(Section):
     def _window_needs_schedule(self) -> Pipeline:
         if self.source.options.until == "data_interval_end" and self.schedule is None:
             raise ValueError("`until: data_interval_end` needs a `schedule`: without one a run has no data interval")
+        return self
+
+    @model_validator(mode="after")
+    def _can_catch_up(self) -> Pipeline:
+        if self.catch_up and self.source.options.until == "data_interval_end":
+            raise ValueError("`catch_up` reads on to the log's end, and `until: data_interval_end` stops before it")
+        if self.catch_up and self.source.capabilities.sparse:
+            raise ValueError(f"`catch_up` is for limits of offsets, and those of {self.source.place} aren't numbers")
         return self
 
     @model_validator(mode="after")

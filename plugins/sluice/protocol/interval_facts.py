@@ -39,6 +39,7 @@ class IntervalFacts(RecordCounts):
         records_read: records that Kafka delivered; the other counts are their outcomes. All are 0 before a commit.
         bytes_read: bytes of the records' values.
         bytes_written: bytes of the files that the commit added.
+        behind: whether limits left records for the next interval, and all of this one's offsets were committed.
         lag_records: offsets that were left unread when the interval was planned; None if unknown.
         cluster_records: records that each cluster delivered, where streams are read.
         cluster_bytes: bytes of these records' values.
@@ -56,6 +57,7 @@ class IntervalFacts(RecordCounts):
     stands: tuple[PlannedRange, ...] = ()
     bytes_read: int = 0
     bytes_written: int = 0
+    behind: bool = False
     lag_records: int | None = None
     cluster_records: dict[str, int] = Field(default_factory=dict)
     cluster_bytes: dict[str, int] = Field(default_factory=dict)
@@ -92,6 +94,7 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
         **count_records(reported),
         bytes_read=sizes.total(),
         bytes_written=sum(c.bytes for status in statuses for c in status.stats),
+        behind=len(reported) == len(start.ranges) and any(r.behind for r in (*start.offset_ranges, *start.idle)),
         lag_records=_lag(start),
         cluster_records=dict(records) if of_streams else {},
         cluster_bytes=dict(sizes) if of_streams else {},
