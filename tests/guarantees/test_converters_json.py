@@ -84,8 +84,10 @@ def test_connects_envelope(make_flow):
     third = send(payload, schema={**schema, "fields": [*schema["fields"][:3], other_scale]})
     fourth = send({**payload, "born": "yesterday"})
     fifth = flow.produce_raw(b'{"id": 1}')
+    sixth = flow.produce_raw(b'{"schema": null, "payload": {"id": 2, "name": 1.10}}')
     rows, bad = flow.decoded()
-    assert rows == {first: expected, second: {**expected, "inner": None}}
+    written = {**dict.fromkeys(expected), "id": 2, "name": "1.10"}
+    assert rows == {first: expected, second: {**expected, "inner": None}, sixth: written}
     assert "the record's schema says" in bad[third]
     assert "the record's schema says" in bad[fourth]
     assert "no payload" in bad[fifth]

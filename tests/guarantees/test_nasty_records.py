@@ -93,7 +93,15 @@ BAD = {
 GOOD = {
     "plain": (b'"v": "a"', "a"),
     "the_last_of_two_equal_keys": (b'"v": "a", "v": "b"', "b"),
-    "number_for_text": (b'"v": 1.50', "1.5"),
+    "number_for_text": (b'"v": 1.50', "1.50"),
+    "long_number_for_text": (b'"v": -12345678901234567890123.450', "-12345678901234567890123.450"),
+    "large_number_for_text": (b'"v": 1E400, "n": {"s": 2.50}', "1E400"),
+    "text_like_a_number": (b'"v": "1.50", "x": 1.50', "1.50"),
+    "text_with_a_number": (rb'"v": "\"Infinity\": 1.50, 1E400"', '"Infinity": 1.50, 1E400'),
+    "numbers_in_an_object": (
+        rb'"v": {"a": [1.10, "\"2.50", 1e400, {"b.0": -0}]}',
+        r'{"a":[1.10,"\"2.50",1e400,{"b.0":-0}]}',
+    ),
     "object_for_text": (b'"v": {"a": [1, null]}', '{"a":[1,null]}'),
     "deep_for_text": (b'"v": ' + b"[" * 900 + b"]" * 900, "[" * 900 + "]" * 900),
     "surrogate_pair": (rb'"v": "\ud83d\ude00"', "\N{GRINNING FACE}"),

@@ -27,6 +27,7 @@ from sluice.rows.converters.json_checks import (
     strange,
     unsound,
 )
+from sluice.rows.converters.json_texts import Texts
 
 
 class Converter:
@@ -39,16 +40,16 @@ class Converter:
         kind = envelope_type(given) if enveloped else given.type
         nullable = [StructField(f.name, f.dataType, True) for f in kind.fields]
         wanted = StructType([*nullable, SEAL, CORRUPT])
-        own = {name: value for name, value in given.options.items() if name not in (OPTION, DEFAULTS)}
         helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
         records = records.withColumn(f"_{given.name}_once", ends_at_only_brace(data))
-        records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, options(own)))
+        records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, _options(given)))
         parsed = F.col(helper)
         problem = F.coalesce(problem_of(data, once, parsed, given), unsound(parsed, kind, given))
         names = given.type.names
         if not enveloped:
             unknown = strange(data.cast("string"), parsed, names, given)
-            return Converted(records, parsed, F.coalesce(problem, unknown))
+            records, written = _numbers_as_written(records, data, parsed, Texts(given.type), given)
+            return Converted(records, written, F.coalesce(problem, unknown))
         numbers = F.col(f"_{given.name}_numbers")
         records = records.withColumn(f"_{given.name}_numbers", numbers_of(data, parsed, given.type))
         value, read = payload_of(Payload(data, parsed, given.type, takes_defaults(given), numbers))
@@ -58,4 +59,20 @@ class Converter:
         )
         made = F.col(f"_{given.name}_payload")
         unknown = strange(F.get_json_object(data.cast("string"), "$.payload"), made, names, given)
-        return Converted(records, made, F.coalesce(problem, lacking, unknown))
+        records, written = _numbers_as_written(records, data, made, Texts(given.type, within="payload"), given)
+        return Converted(records, written, F.coalesce(problem, lacking, unknown))
+
+
+def _numbers_as_written(
+    records: DataFrame, data: Column, value: Column, texts: Texts, given: ConverterContext
+) -> tuple[DataFrame, Column]:
+    """The records with two helper columns, and the second of these: the objects with numbers in STRINGs as written."""
+    if not texts.paths:
+        return records, value
+    again, written = f"_{given.name}_texts", f"_{given.name}_written"
+    records = records.withColumn(again, texts.read_again(data, value, _options(given)))
+    return records.withColumn(written, texts.as_written(value, F.col(again))), F.col(written)
+
+
+def _options(given: ConverterContext) -> dict[str, str]:
+    return options({name: value for name, value in given.options.items() if name not in (OPTION, DEFAULTS)})
