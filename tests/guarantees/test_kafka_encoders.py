@@ -36,6 +36,7 @@ from sluice.sinks.kafka.encoders import Encoded, EncoderContext, encoded, unfit
 from sluice.sinks.kafka.options import Encoder
 from sluice.sinks.kafka.pinning import pinned_schema
 
+from . import fixed_fields
 from .protobuf_records import message_class
 
 # PySpark leaves it to the garbage collector to close the socket that rows came by.
@@ -331,7 +332,7 @@ class TextMade:
 def test_an_encoder_of_ones_own_gets_the_columns_and_its_options_and_says_what_it_can_t_write(spark):
     kinds = parse_ddl(spark, "name STRING, id INT")
     frame = spark.createDataFrame([("Mark", 42), ("Marianne", 7), (None, 1234)], kinds)
-    own = "fixed_fields:FixedFields", ["id", "name"], kinds, {"options": {"widths": "3,5"}}
+    own = f"{fixed_fields.__name__}:FixedFields", ["id", "name"], kinds, {"options": {"widths": "3,5"}}
     made = frame.select(encoded(spark, *own), unfit(spark, *own)).collect()
     assert [(data and bytes(data), problem) for data, problem in made] == [
         (b"42 Mark ", None),
@@ -351,7 +352,7 @@ def test_an_encoder_of_ones_own_makes_no_delete_of_a_row_for_which_it_has_no_byt
     ("name", "says"),
     [
         ("none.such:Encoder", r"The encoder none\.such:Encoder can't be imported.*on the Python path"),
-        ("fixed_fields:Other", r"The encoder fixed_fields:Other can't be imported"),
+        (f"{fixed_fields.__name__}:Other", r"The encoder \S+fixed_fields:Other can't be imported"),
         (f"{__name__}:TextMade", "makes STRING of a row, and a record has BINARY"),
     ],
 )

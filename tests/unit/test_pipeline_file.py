@@ -104,6 +104,30 @@ def test_a_window_by_data_interval_needs_a_schedule(tmp_path):
         load_pipeline(write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "    topics: orders",
+            "    topics: orders\n    until: data_interval_end",
+            "`until: data_interval_end` stops before it",
+        ),
+        (
+            "  kafka:\n    topics: orders\n    max_bytes: 2 GiB",
+            "  files: {path: /in, log: orders-files}",
+            "those of source.files aren't numbers",
+        ),
+    ],
+    ids=["until a time", "files"],
+)
+def test_what_can_t_be_caught_up_is_refused(tmp_path, old, new, says):
+    text = f"{GOOD}catch_up: true\ncontrol: {{connection: kafka_default}}\n"
+    assert load_pipeline(write(tmp_path, text)).catch_up
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(write(tmp_path, text.replace(old, new)))
+    assert says in str(caught.value)
+
+
 def test_the_command_line_says_the_same(tmp_path):
     good, bad = write(tmp_path, GOOD), tmp_path / "bad.yaml"
     bad.write_text(GOOD.replace("topics:", "topic:"))
