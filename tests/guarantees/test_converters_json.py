@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
+from sluice.errors import ActionRequiredError
+
 from ..thorough import also
 from .converters import local, typed_flow, write
 from .json_schema_records import JSON_NEW, JSON_OLD, unscaled
@@ -91,6 +93,46 @@ def test_connects_envelope(make_flow):
     assert "the record's schema says" in bad[third]
     assert "the record's schema says" in bad[fourth]
     assert "no payload" in bad[fifth]
+
+
+def test_fields_that_no_column_has_are_kept_as_they_were_written(make_flow):
+    """Numbers digit by digit, nested ones too; null isn't missing; case counts; a field that is there twice is bad."""
+    flow = typed_flow(
+        make_flow, "json", "id BIGINT, name STRING, others MAP<STRING, STRING>", options={"rest": "others"}
+    )
+    kept = {
+        rb'{"id":1,"n":1.10,"e":1E400,"i":-0,"d":12345678901234567890123.450,"t":"1.10","b":true,"z":null}': {
+            "n": "1.10", "e": "1E400", "i": "-0", "d": "12345678901234567890123.450", "t": "1.10", "b": "true",
+            "z": None,
+        },
+        rb'{ "id" : 2 , "a" : [ 1.0, {"x" : 1e999, "y 5":"\"7.0\"", "z":"-3\\"} ], "s":"say \"1.10\", 5", "":"" }': {
+            "a": r'[1.0,{"x":1e999,"y 5":"\"7.0\"","z":"-3\\"}]', "s": 'say "1.10", 5', "": "",
+        },
+        b'{"ID":3,"id":3,"others":{"id":[3.0]},"Id":null,"\xc3\xa9":"\\u00e9 1.0"}': {
+            "ID": "3", "others": '{"id":[3.0]}', "Id": None, "é": "é 1.0",
+        },
+        b'{"id":4}': {},
+        b'{"id":10,"name":1.10,"n":1.10}': {"n": "1.10"},
+        b'{"shape":"unknown","long":"' + b"x1.0 \\\"" * 20_000 + b'","n":' + b"9" * 900 + b"}": {
+            "shape": "unknown", "long": 'x1.0 "' * 20_000, "n": "9" * 900,
+        },
+    }  # fmt: skip
+    offsets = {flow.produce_raw(value): others for value, others in kept.items()}
+    wrong = {
+        b'{"id":5,"a":1,"a":1}': "a map has a key twice",
+        b'{"id":6,"a":1.0.0}': "is not JSON",
+        b'{"id":7,"a":1}{"b":2}': "has more after its JSON object",
+        b'{"id":8,"a":"\\ud800"}': "surrogate",
+        b'{"id":9,"a":{"b":[1,}}': "is not JSON",
+    }
+    says = {flow.produce_raw(value): words for value, words in wrong.items()}
+    rows, bad = flow.decoded()
+    assert {offset: row["others"] for offset, row in rows.items()} == offsets
+    assert [row["name"] for row in rows.values() if row["id"] == 10] == ["1.10"]
+    assert {offset: words for offset, words in says.items() if words not in bad.get(offset, "")} == {}, bad
+    flow.set(sink__hudi__schema="id BIGINT, name STRING, others MAP<STRING, BIGINT>")
+    with pytest.raises(ActionRequiredError, match="`others MAP<STRING, STRING>`"):
+        flow.start()
 
 
 @pytest.mark.parametrize("options", [{}, *also({"schemas.enable": True})])

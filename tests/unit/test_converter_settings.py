@@ -51,6 +51,8 @@ def test_the_docs_own_converter_is_the_one_that_is_tested():
         ({"converter": "string"}, "converter string makes one column: name it by `as`"),
         ({"converter": "avro", "registry": "r", "schema": "id INT"}, "`schema` says the fields, and so does registry"),
         ({"converter": "bytes", "as": "b", "schema": "id INT"}, "and so does converter bytes"),
+        ({"converter": "csv", "options": {"rest": "others"}}, "`rest` is for converter json, for objects without"),
+        ({"options": {"rest": "o", "schemas.enable": True}}, "`rest` is for converter json, for objects without"),
         ({"converter": "avro", "registry": "r", "message": "m"}, "`message` is for converter protobuf"),
         ({"converter": "avro", "schema_file": "none.avsc"}, "The schema file does not exist"),
     ],

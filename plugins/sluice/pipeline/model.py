@@ -21,7 +21,7 @@ from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.plan import Limits
 from sluice.protocol.services import IN_ONE_STEP
-from sluice.records.settings import Changes, Errors, Transform
+from sluice.records.settings import REST, Changes, Errors, Transform
 from sluice.sections import (
     PRIVATE_KAFKA,
     PRIVATE_SPARK,
@@ -215,6 +215,8 @@ class Pipeline(Section):
             return self
         if changes.truncate == "apply" and self.write.ranges > 1:
             raise ValueError("`truncate: apply` needs write.ranges 1: one job takes all rows off the table")
+        if changes.format == "debezium" and REST in self.source.options.value.options:
+            raise ValueError(f"the option `{REST}` keeps a row's further fields, and an event's fields are no row's")
         if changes.format == "tombstones" and self.source.options.key is None:
             raise ValueError(f"a tombstone has nothing but its key: say in {self.source.place}.key how keys are read")
         if changes.format == "tombstones" and changes.truncate != "fail":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,7 +10,7 @@ from sluice.errors import ActionRequiredError
 from sluice.records.changes import as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
-from sluice.records.settings import Changes, Converter, Transform
+from sluice.records.settings import REST, Changes, Converter, Transform
 from sluice.records.structs import (
     ONE_VALUE,
     Conflict,
@@ -90,6 +90,17 @@ def twice(plan: RecordPlan) -> list[str]:
         others.append(plan.key.as_)  # where records delete, it supplies fields that a value lacks
     taken = {name.lower() for name in value}
     return [name for name in others if name.lower() in taken]
+
+
+def not_a_rest(given: Format) -> str | None:
+    """The column named by the option `rest`, if it can't hold the fields that no other column has."""
+    rest = given.options.get(REST)
+    kinds = {str(f["name"]): f["type"] for f in given.struct["fields"]} if is_struct(given.struct) else {}
+    if rest is None:
+        return None
+    kind = kinds.get(rest)
+    text = isinstance(kind, Mapping) and (kind["type"], kind.get("keyType"), kind.get("valueType"))
+    return None if text == ("map", "string", "string") else rest
 
 
 def taken(made: Type, changes: Changes | None) -> list[str]:

@@ -17,6 +17,8 @@ ONE_VALUE = {"string": "string", "bytes": "binary", **NUMBERS}
 CONVERTERS = ("json", "avro", "protobuf", "json_schema", "string", "bytes", "csv", *NUMBERS)
 """The built-in converters. Any other converter is a user's class, as `module:Class`."""
 _NEED_A_SCHEMA = ("avro", "protobuf", "json_schema")
+REST = "rest"
+"""The option of converter json that names the column of all fields that no other column has."""
 Part = Literal["cluster", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key", "value"]
 """A part of a Kafka record that can fill a column. `key` and `value` hold the raw bytes; `timestamp` is a TIMESTAMP;
 `cluster` is the cluster's name in the mapping of `streams`."""
@@ -68,6 +70,8 @@ class Converter(Section):
             raise ValueError(f"a `registry` is for {', '.join(_NEED_A_SCHEMA)}, not for {self.converter}")
         if self.subject is not None and self.registry is None:
             raise ValueError("`subject` is a name in a `registry`: name its connection")
+        if REST in self.options and (self.converter != "json" or "schemas.enable" in self.options):
+            raise ValueError(f"the option `{REST}` is for converter json, for objects without an envelope")
         if self.converter in ONE_VALUE and self.as_ is None:
             raise ValueError(f"converter {self.converter} makes one column: name it by `as`")
         return self

@@ -25,6 +25,7 @@ from sluice.records.pinning import (
     fields_of_key,
     fields_of_table,
     misfit,
+    not_a_rest,
     of_other_types,
     part_of_table,
     pinned_by_cluster,
@@ -163,6 +164,14 @@ class RecordPinner:
         if value.struct is None and given is not None:
             value = value.model_copy(update={"struct": fields_of_table(given, plan, plan.transforms)})
         plan = plan.model_copy(update={"value": value})
+        for part, given_as in (("value", plan.value), ("key", plan.key)):
+            if given_as is not None and (rest := not_a_rest(given_as)) is not None:
+                raise ActionRequiredError(
+                    f"The column {rest} can't hold the fields that no other column has.",
+                    next_step=f"name it in the columns as `{rest} MAP<STRING, STRING>`, or leave the option `rest` of "
+                    f"{self._source}.{part} out.",
+                    table=self._table_id,
+                )
         self._require_changes(plan)
         made_twice = twice(plan)
         if made_twice:

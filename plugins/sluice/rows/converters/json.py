@@ -1,4 +1,7 @@
-"""JSON objects, by Spark's own parser; in Connect's envelope if the option `schemas.enable` is true."""
+"""JSON objects, by Spark's own parser; in Connect's envelope if the option `schemas.enable` is true.
+
+With the option `rest` a column has all fields that no other column has, each as it was written.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from sluice.records.settings import REST
 from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.connect import (
     DEFAULTS,
@@ -27,23 +31,26 @@ from sluice.rows.converters.json_checks import (
     strange,
     unsound,
 )
-from sluice.rows.converters.json_texts import Texts
+from sluice.rows.converters.json_texts import Texts, other_fields
 
 
 class Converter:
-    """A record is one JSON object; fields that the type doesn't have are passed over."""
+    """A record is one JSON object; fields that the type doesn't have are passed over, or kept in the column `rest`."""
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """The object's fields; options are Spark's for JSON, and Connect's."""
         assert isinstance(given.type, StructType)
         enveloped = is_enveloped(given)
         kind = envelope_type(given) if enveloped else given.type
-        nullable = [StructField(f.name, f.dataType, True) for f in kind.fields]
+        rest = given.options.get(REST)
+        nullable = [StructField(f.name, f.dataType, True) for f in kind.fields if f.name != rest]
         wanted = StructType([*nullable, SEAL, CORRUPT])
         helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
         records = records.withColumn(f"_{given.name}_once", ends_at_only_brace(data))
         records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, _options(given)))
         parsed = F.col(helper)
+        if rest is not None:
+            return _with_rest(records, data, parsed, problem_of(data, once, parsed, given), given)
         problem = F.coalesce(problem_of(data, once, parsed, given), unsound(parsed, kind, given))
         names = given.type.names
         if not enveloped:
@@ -63,6 +70,21 @@ class Converter:
         return Converted(records, written, F.coalesce(problem, lacking, unknown))
 
 
+def _with_rest(records: DataFrame, data: Column, parsed: Column, problem: Column, given: ConverterContext) -> Converted:
+    """The object's fields, and all others in the column that the option `rest` names."""
+    assert isinstance(given.type, StructType)
+    rest = given.options[REST]
+    known = [field for field in given.type.fields if field.name != rest]
+    records, written = _numbers_as_written(records, data, parsed, Texts(StructType(known)), given)
+    others = F.col(f"_{given.name}_rest")
+    records = records.withColumn(
+        f"_{given.name}_rest", other_fields(data, [field.name for field in known], _options(given))
+    )
+    made = F.struct(*((others if name == rest else written[name]).alias(name) for name in given.type.names))
+    lost = F.when(others.isNull(), f"the fields of the {given.name} that no column has can't be read")
+    return Converted(records, made, F.coalesce(problem, unsound(made, given.type, given), lost))
+
+
 def _numbers_as_written(
     records: DataFrame, data: Column, value: Column, texts: Texts, given: ConverterContext
 ) -> tuple[DataFrame, Column]:
@@ -75,4 +97,4 @@ def _numbers_as_written(
 
 
 def _options(given: ConverterContext) -> dict[str, str]:
-    return options({name: value for name, value in given.options.items() if name not in (OPTION, DEFAULTS)})
+    return options({name: value for name, value in given.options.items() if name not in (OPTION, DEFAULTS, REST)})

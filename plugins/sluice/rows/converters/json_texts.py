@@ -1,12 +1,13 @@
-"""JSON numbers in STRING columns, as they were written.
+"""JSON numbers in STRINGs, as they were written.
 
 Spark's parser copies a number that it reads as STRING by way of a DOUBLE: 1.10 becomes `1.1`, digits beyond the 17th
-are lost, and 1e400 becomes `"Infinity"`. So records with such a text are parsed once more, with each number as a text.
+are lost, and 1e400 becomes `"Infinity"`. So records with such a text are parsed once more, with each number as a text;
+so are records whose further fields are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from secrets import token_hex
@@ -26,6 +27,11 @@ _OF_A_DOUBLE: Final = r"^(?:-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?$|[\[{])"
 _INFINITE: Final = ('"Infinity"', '"-Infinity"')
 
 
+def _new_mark() -> str:
+    """What numbers begin with while they are texts: new for each job, so that no record can have it."""
+    return token_hex(16)
+
+
 @dataclass(frozen=True)
 class Texts:
     """The STRINGs of a type, and how to read their numbers as they were written.
@@ -35,12 +41,12 @@ class Texts:
     Attributes:
         kind: the type of the objects.
         within: the field of the record that has the object; None if the record is the object.
-        mark: what numbers begin with while they are texts: new for each job, so that no record can have it.
+        mark: what numbers begin with while they are texts.
     """
 
     kind: StructType
     within: str | None = None
-    mark: str = field(default_factory=lambda: token_hex(16))
+    mark: str = field(default_factory=_new_mark)
 
     @property
     def paths(self) -> list[tuple[str, ...]]:
@@ -55,7 +61,7 @@ class Texts:
             value: what Spark's parser made of their objects: structs with the fields of `kind`.
             given: the options of the parser.
         """
-        marked = F.regexp_replace(data.cast("string"), _NUMBER, f'$1"{self.mark}$2"')
+        marked = _marked(data, self.mark)
         some = reduce(lambda one, other: one | other, (_may_be_a_double(_at(value, path)) for path in self.paths))
         kind = _texts_alone(self.kind)
         if self.within is None:
@@ -73,6 +79,30 @@ class Texts:
         return _rebuilt(value, again, self.kind, self.mark)
 
 
+def other_fields(data: Column, known: Collection[str], given: Mapping[str, str]) -> Column:
+    """The fields of JSON objects, as MAP<STRING, STRING>: a text as it is, any other value as JSON, null as null.
+
+    Args:
+        data: the objects, as BINARY.
+        known: the fields to leave out.
+        given: the options of the parser.
+    """
+    mark = _new_mark()
+    fields = F.from_json(_marked(data, mark), "MAP<STRING, STRING>", dict(given))
+    if known:
+        fields = F.map_filter(fields, lambda name, _: ~name.isin(*known))
+    return F.transform_values(fields, lambda _, text: F.when(text.contains(mark), _without(mark, text)).otherwise(text))
+
+
+def _marked(data: Column, mark: str) -> Column:
+    return F.regexp_replace(data.cast("string"), _NUMBER, f'$1"{mark}$2"')
+
+
+def _without(mark: str, text: Column) -> Column:
+    """The text, or the JSON in it, with its numbers as numbers again."""
+    return F.regexp_replace(text, f'"?{mark}([^"]*+)"?', "$1")
+
+
 def _rebuilt(value: Column, again: Column, kind: StructType, mark: str) -> Column:
     """One struct of all fields, not a change for each: plans of hundreds of columns stay flat."""
     fields = []
@@ -80,8 +110,7 @@ def _rebuilt(value: Column, again: Column, kind: StructType, mark: str) -> Colum
         known = value.getField(one.name)
         if isinstance(one.dataType, StringType):
             read = again.getField(one.name)
-            written = F.regexp_replace(read, f'"?{mark}([^"]*+)"?', "$1")
-            known = F.when(read.contains(mark) & known.isNotNull(), written).otherwise(known)
+            known = F.when(read.contains(mark) & known.isNotNull(), _without(mark, read)).otherwise(known)
         elif isinstance(one.dataType, StructType) and _has_texts(one.dataType):
             known = _rebuilt(known, again.getField(one.name), one.dataType, mark)
         fields.append(known.alias(one.name))
