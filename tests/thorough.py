@@ -107,7 +107,10 @@ REPRESENTATIVES: dict[str, tuple[str, ...]] = {
     ),
     "guarantees/test_missing_range.py": ("test_the_others_are_committed_and_the_missing_one_comes_with_the_next",),
     "guarantees/test_moved_streams.py": ("test_the_cut_is_exact",),
-    "guarantees/test_offset_gaps.py": ("test_aborted_transactions_are_left_out",),
+    "guarantees/test_offset_gaps.py": (
+        "test_aborted_transactions_are_left_out",
+        "test_a_hot_partition_is_read_by_several_tasks_and_each_record_is_a_row_once",
+    ),
     "guarantees/test_offset_loss.py": (
         "test_by_default_the_interval_stops_and_says_which_offsets_are_lost",
         "test_a_topic_that_was_deleted_and_created_again",

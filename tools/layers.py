@@ -80,6 +80,7 @@ ONE_PLACE = {
             "rows/converters/csv.py",
             "rows/converters/json.py",
             "rows/converters/json_schema.py",
+            "rows/converters/json_texts.py",  # with the options that json.py hands it
             "sinks/jdbc/rows.py",
         ),
         "use a converter, whose options are those of records.times.reading: by Spark's own a time of day is today's",
