@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +17,7 @@ from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.records import PROBLEM, RECORD_TIME, parse_ddl
 from sluice.sinks.kafka.encoders import as_text, encoded, unfit
 from sluice.sinks.kafka.options.names import EACH, LEFT_OUT, STAGED
-from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.options.pinned import Part, PinnedTopic
 from sluice.sinks.kafka.options.takes import Group, Takes
 from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
@@ -69,9 +69,10 @@ def checked_records(spark: SparkSession, writer: TableSpec, rows: DataFrame) -> 
     kinds, pinned = parse_ddl(spark, writer.schema_ddl), PinnedTopic.of(writer)
     shape = shape_of(pinned, kinds.names)
     frame = _sized(spark, writer, _encoded_rows(spark, writer, rows, F.col(PROBLEM).isNull()))
+    parts: dict[Part, tuple[str, ...]] = {"key": shape.key, "value": shape.value}
     wrong = [
         F.when(_is_made(part, names, rows), reason)
-        for part, names in (("key", shape.key), ("value", shape.value))
+        for part, names in parts.items()
         if names
         and (reason := unfit(spark, pinned.encoder(part), names, kinds, pinned.schema_of(part), part)) is not None
     ]
@@ -106,13 +107,11 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
     return rows.select("*", named.alias(_TOPIC), *(column.alias(name) for name, column in made.items()))
 
 
-def _encoded(
-    spark: SparkSession, pinned: PinnedTopic, part: Literal["key", "value"], names: tuple[str, ...], kinds: StructType
-) -> Column:
+def _encoded(spark: SparkSession, pinned: PinnedTopic, part: Part, names: tuple[str, ...], kinds: StructType) -> Column:
     return encoded(spark, pinned.encoder(part), names, kinds, pinned.schema_of(part), part)
 
 
-def _is_made(part: Literal["key", "value"], names: Sequence[str], rows: DataFrame) -> Column:
+def _is_made(part: Part, names: Sequence[str], rows: DataFrame) -> Column:
     """Whether a row's record has the part: a null in the key's one column is no key, and a delete has no value."""
     if part == "key":
         return F.col(quoted(names[0])).isNotNull() if len(names) == 1 else F.lit(True)

@@ -30,6 +30,8 @@ def _known_or_own(name: str) -> str:
 
 
 Encoding = Annotated[str, AfterValidator(_known_or_own)]
+Part = Literal["key", "value"]
+"""Of a record: what an encoder makes."""
 _OF_RECORD: Final = "record"
 _OF_SENDING: Final = "wallclock"
 
@@ -86,10 +88,10 @@ class PinnedTopic(PinnedSettings):
         """The column of the timestamp; empty if it is the source record's, or the time of sending."""
         return "" if self.timestamp in (_OF_RECORD, _OF_SENDING) else self.timestamp
 
-    def encoder(self, part: Literal["key", "value"]) -> str:
+    def encoder(self, part: Part) -> str:
         """The encoder of keys or values."""
         return self.key_encoder if part == "key" else self.value_encoder
 
-    def schema_of(self, part: Literal["key", "value"]) -> dict[str, Any]:
+    def schema_of(self, part: Part) -> dict[str, Any]:
         """What is pinned of the encoder of keys or values; empty where it needs nothing."""
         return (self.key_schema if part == "key" else self.value_schema) or {}
