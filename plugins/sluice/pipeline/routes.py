@@ -17,6 +17,7 @@ _OWN = [
     "schedule",
     "timezone",
     "start_date",
+    "catch_up",
     "changes",
     "transforms",
     "errors",

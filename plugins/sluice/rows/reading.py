@@ -96,7 +96,7 @@ def divided(planned: Sequence[PlannedRange], cores: int, records_per_task: int) 
     return tuple(max(1, -((share - 4 * span) // (4 * share))) for span in spans)
 
 
-def _batches(planned: Sequence[PlannedRange], division: Sequence[int]) -> list[list[int]]:
+def _batches(planned: Sequence[PlannedRange], division: Sequence[int] = ()) -> list[list[int]]:
     """The ranges' indexes in `planned`, in batches of one cluster with neither many ranges nor two of a partition."""
     layers: dict[tuple[int, str, int | None], list[int]] = {}
     seen: Counter[TopicPartition] = Counter()
