@@ -24,7 +24,6 @@ from sluice.sinks.kafka import commits
 from sluice.sinks.kafka.rows import table_rows
 
 from ..thorough import also
-from . import fixed_fields
 from .harness.processes import wait_for
 from .harness.topics import TARGET, consume, create, environment, set_config
 from .protobuf_records import message_class
@@ -32,7 +31,8 @@ from .protobuf_records import message_class
 
 def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
     """Two intervals, of two partitions each; keys go where Java's clients would put them, whoever has encoded them."""
-    own = {"encoder": f"{fixed_fields.__name__}:FixedFields", "options": {"widths": "6"}}
+    # On the jobs' Python path is the folder of the application that they run in, which is this one.
+    own = {"encoder": "fixed_fields:FixedFields", "options": {"widths": "6"}}
     section = {"key_fields": "id", "key": own, "value_fields": ["id", "v"], "headers": {"of": "p"},
                "schema": "id BIGINT, v STRING, p STRING"}  # fmt: skip
     topics = make_topics(section=section)
