@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import until_there_is_a_leader
 from sluice.local.errors import LocalRuntimeError
 
 PARTITIONS = 4
@@ -45,9 +46,15 @@ def bounds(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
     consumer = _consumer(settings)
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions
-        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TIMEOUT) for p in partitions}
+        return {p: _bounds_of(consumer, TopicPartition(topic, p)) for p in partitions}
     finally:
         consumer.close()
+
+
+@until_there_is_a_leader  # a single broker on a busy machine misses a heartbeat, and leads nothing for a moment
+def _bounds_of(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    first, end = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT)
+    return first, end
 
 
 def records(settings: KafkaSettings, topic: str) -> Iterator[Mapping[str, Any]]:
