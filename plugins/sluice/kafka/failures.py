@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartitionInfo
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
@@ -92,35 +92,6 @@ _LEADER_MOVES = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._NOENT,
 )
-_LEADER_PATIENCE = 15.0  # seconds
-
-
-def _leader_moves(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _LEADER_MOVES
-
-
-# A topic that was just created, or whose broker has gone, has no leader for a moment, and the admin client leaves it to
-# us to ask again. Kafka has no event to wait for.
-until_there_is_a_leader = retry(
-    retry=retry_if_exception(_leader_moves),
-    wait=wait_exponential(multiplier=0.05, max=1),
-    stop=stop_after_delay(_LEADER_PATIENCE),
-    reraise=True,
-)
-
-
-def _isnt_known_yet(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-# A broker may not know a topic right after its creation.
-until_it_is_known = retry(
-    retry=retry_if_exception(_isnt_known_yet),
-    wait=wait_exponential(multiplier=0.05, max=1),
-    stop=stop_after_delay(_LEADER_PATIENCE),
-    reraise=True,
-)
-
 # The answers of a broker that hasn't the group yet, or no longer: a coordinator is elected, or reads its log. Admin
 # clients hand them on, and ask the coordinator they know again: a new client has to be made.
 COORDINATOR_MOVES = (
@@ -128,18 +99,31 @@ COORDINATOR_MOVES = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
+_PATIENCE = 15.0  # seconds
+_Asked = ParamSpec("_Asked")
+_Answered = TypeVar("_Answered")
 
 
-def _coordinator_moves(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in COORDINATOR_MOVES
+def _while_answered(codes: Collection[int]) -> Callable[[Callable[_Asked, _Answered]], Callable[_Asked, _Answered]]:
+    """Repeats a request for a while if its answer is one of these errors: Kafka has no event to wait for."""
+
+    def passes(error: BaseException) -> bool:
+        return isinstance(error, KafkaException) and error.args[0].code() in codes
+
+    return retry(
+        retry=retry_if_exception(passes),
+        wait=wait_exponential(multiplier=0.05, max=1),
+        stop=stop_after_delay(_PATIENCE),
+        reraise=True,
+    )
 
 
-until_a_group_has_a_coordinator = retry(
-    retry=retry_if_exception(_coordinator_moves),
-    wait=wait_exponential(multiplier=0.05, max=1),
-    stop=stop_after_delay(_LEADER_PATIENCE),
-    reraise=True,
-)
+# A topic that was just created, or whose broker has gone, has no leader for a moment, and the admin client leaves it to
+# us to ask again.
+until_there_is_a_leader = _while_answered(_LEADER_MOVES)
+# A broker may not know a topic right after its creation.
+until_it_is_known = _while_answered((KafkaError.UNKNOWN_TOPIC_OR_PART,))
+until_a_group_has_a_coordinator = _while_answered(COORDINATOR_MOVES)
 
 
 def is_led(partition: TopicPartitionInfo) -> bool:
