@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any
+from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sluice.errors import ActionRequiredError
 from sluice.identifiers import quoted
 from sluice.jvm.catalyst import Catalyst, Unseen, unseen, wrong_step
 from sluice.records.changes import DELETED
@@ -18,6 +15,7 @@ from sluice.records.settings import Transform
 from sluice.records.structs import Type, struct
 from sluice.records.transforms import Step, StepError, compiled, refuse_reserved
 from sluice.rows.changes import CHANGE, DELETE, SOFT_DELETE, WRITE
+from sluice.rows.user_code import user_code
 
 _MULTIPLIES = ("Generate", "Union")
 
@@ -91,7 +89,7 @@ class Transforms:
         return frame.withColumn(CHANGE, F.when(gone, SOFT_DELETE).otherwise(F.col(CHANGE)))
 
     def _by_function(self, frame: DataFrame, name: str) -> DataFrame:
-        made = _function(name)(frame)
+        made = user_code(name, "function")(frame)
         if not isinstance(made, DataFrame):
             raise StepError(f"{name} returned no DataFrame, but {type(made).__name__}")
         lost = [column for column in self._hidden if column in frame.columns and column not in made.columns]
@@ -104,19 +102,6 @@ class Transforms:
         if any(after.count(kind) > before.count(kind) for kind in _MULTIPLIES):
             raise StepError(f"{name} makes several rows of one (explode or union); an array can stay one column")
         return made
-
-
-def _function(name: str) -> Callable[[DataFrame], Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        found: Callable[[DataFrame], Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ActionRequiredError(
-            f"The function {name} can't be imported.",
-            next_step="put its module on the Python path of the workers, where Spark's driver runs.",
-            reason=str(error),
-        ) from error
-    return found
 
 
 def _nodes(frame: DataFrame) -> list[str]:

@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 
 from sluice.records.plan import ClusterSchemas, Format, WriterSchema
 from sluice.records.settings import CONVERTERS, NUMBERS
-from sluice.rows.own_class import made_by
+from sluice.rows.user_code import user_code
 
 
 @dataclass(frozen=True)
@@ -78,5 +78,6 @@ def converter_of(pinned: Format) -> Converter:
         from sluice.rows.converters import number
 
         return number.Converter(name)
-    made: Converter = made_by(f"sluice.rows.converters.{name}:Converter" if name in CONVERTERS else name, "converter")
+    code = user_code(f"sluice.rows.converters.{name}:Converter" if name in CONVERTERS else name, "converter")
+    made: Converter = code()
     return made

@@ -34,7 +34,7 @@ from sluice.errors import ActionRequiredError
 from sluice.identifiers import quoted
 from sluice.rows.files import on_every_machine
 from sluice.rows.json_text import as_json
-from sluice.rows.own_class import made_by
+from sluice.rows.user_code import user_code
 from sluice.schemas.registry.protobuf import message_prefixes
 from sluice.sinks.kafka.schemas import connect_schema
 
@@ -102,6 +102,13 @@ def encoded(
     struct = StructType([kind[name] for name in names])
     if encoder not in _ENCODERS:
         made = _own(spark, encoder, names, struct, pinned, part)
+        found = spark.createDataFrame([], struct).select(made.data).schema[0].dataType
+        if not isinstance(found, BinaryType):
+            raise ActionRequiredError(
+                f"The encoder {encoder} makes {found.simpleString().upper()} of a row, and a record has BINARY.",
+                next_step="correct its `encode`: bytes of a text are `text.cast('binary')`.",
+                part=part,
+            )
         return F.when(made.problem.isNull(), made.data)
     return _ENCODERS[encoder](spark, names, struct, pinned)
 
@@ -119,7 +126,10 @@ def unfit(
     Protobuf has no nulls in lists and maps; a user's encoder has reasons of its class. `encoded` is null for such a
     row.
 
-    Args, Raises: as `encoded`.
+    Args: as `encoded`.
+
+    Raises:
+        ActionRequiredError: the user's encoder can't be imported.
     """
     if encoder not in _ENCODERS:
         return _own(spark, encoder, names, StructType([kind[name] for name in names]), pinned, part).problem
@@ -138,15 +148,8 @@ def _own(
     spark: SparkSession, encoder: str, names: Sequence[str], kind: StructType, pinned: Mapping[str, Any], part: str
 ) -> Encoded:
     """By a user's class; a row of which it makes a null has a problem."""
-    own: Encoder = made_by(encoder, "encoder")
+    own: Encoder = user_code(encoder, "encoder")()
     made = own.encode(_struct(names), EncoderContext(part, spark, kind, pinned.get("options", {})))
-    found = spark.createDataFrame([], kind).select(made.data).schema[0].dataType
-    if not isinstance(found, BinaryType):
-        raise ActionRequiredError(
-            f"The encoder {encoder} makes {found.simpleString().upper()} of a row, and a record has BINARY.",
-            next_step="correct its `encode`: bytes of a text are `text.cast('binary')`.",
-            part=part,
-        )
     return Encoded(made.data, F.coalesce(made.problem, F.when(made.data.isNull(), F.lit(f"its {part} is null"))))
 
 
