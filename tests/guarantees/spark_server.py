@@ -18,9 +18,8 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-import table_service
-import verify_table
-import write_range
+from sluice.coordinator.verification import verify_table
+from sluice.participant.launch.applications import table_service, write_range
 
 _STOP = SparkSession.stop
 _TASK = "Executor task launch worker"  # Spark's name for a thread that runs tasks

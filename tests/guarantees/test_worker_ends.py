@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 
-APPLICATION = Path(__file__).parents[2] / "spark_jobs" / "worker.py"
+from sluice.participant.launch.worker import WORKER_APPLICATION as APPLICATION
+
 STUCK = """
 import runpy, sys, threading
 from concurrent.futures import ThreadPoolExecutor

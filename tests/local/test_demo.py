@@ -153,8 +153,8 @@ def test_a_topic_that_has_lost_records_is_refused(bootstrap, create_topic):
 
 def test_a_worker_is_killed_once_while_it_holds_a_range_and_no_other_process_is(tmp_path, monkeypatch):
     monkeypatch.setattr("sluice.local.demo.killer._AFTER_CLAIM", (0.0, 0.0))
-    program = tmp_path / "spark_jobs" / "worker.py"
-    program.parent.mkdir()
+    program = tmp_path / "worker.py"
+    monkeypatch.setattr("sluice.local.demo.killer.WORKER_APPLICATION", program)
     program.write_text("input()")
 
     def process(name: str) -> subprocess.Popen[bytes]:

@@ -25,7 +25,7 @@ _HISTORY = 60  # seconds after which a history is taken for endless; it takes a 
 _TEST = 60
 _WARM = ("confluent_kafka.admin", "fastavro", "hypothesis", "msgspec", "psutil", "pydantic", "structlog", "xdist")
 _PRELOADED = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that are imported before pytest asks for them
-_PATHS = [".", "plugins", "spark_jobs", "tests/unit", "examples/sluice-lines"]
+_PATHS = [".", "plugins", "tests/unit", "examples/sluice-lines"]
 
 
 class Calls:

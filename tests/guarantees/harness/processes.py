@@ -20,7 +20,7 @@ from sluice.coordinator import Started
 from sluice.errors import RetryableError
 from sluice.failpoints import VARIABLE
 from sluice.kafka.config import KafkaSettings
-from sluice.participant.launch.submit import APPLICATION, driver_environment
+from sluice.participant.launch.submit import driver_environment
 
 MASTER = "local[1]"
 CLUSTER = "kafka_default"
@@ -60,8 +60,7 @@ def environment(bootstrap: str, **more: str) -> dict[str, str]:
     """The environment of the product's processes."""
     settings = kafka_settings(bootstrap)
     product = driver_environment(settings, settings, MASTER)
-    python_path = os.pathsep.join([product["PYTHONPATH"], str(APPLICATION.parent)])
-    return {**product, "PYTHONPATH": python_path, VARIABLE: "", **more}
+    return {**product, VARIABLE: "", **more}
 
 
 def other_clock(offset: str, folder: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State
 
-APPLICATION = Path(__file__).resolve().parents[4] / "spark_jobs" / "verify_table.py"
+APPLICATION = Path(__file__).with_name("verify_table.py")
 WHOLE_TABLE = "all"
 
 

@@ -14,6 +14,7 @@ import psutil
 
 from sluice.local.demo.intervals import Interval
 from sluice.local.errors import LocalRuntimeError
+from sluice.participant.launch.worker import WORKER_APPLICATION
 
 _LOOK = 0.3  # seconds between two looks
 _AFTER_CLAIM = (0.5, 2.5)  # seconds for which a worker has held a range: it reads and writes for longer
@@ -128,7 +129,7 @@ def kill_worker(name: str) -> bool:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             line = process.cmdline()
-            if "--name" in line and name in line and any(part.endswith("spark_jobs/worker.py") for part in line):
+            if "--name" in line and name in line and str(WORKER_APPLICATION) in line:
                 for one in (process, *process.children(recursive=True)):
                     one.kill()
                 return True

@@ -15,7 +15,7 @@ from sluice.participant.launch.settings import driver_address, spark_conf
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 
-APPLICATION = Path(__file__).resolve().parents[4] / "spark_jobs" / "write_range.py"
+APPLICATION = Path(__file__).with_name("applications") / "write_range.py"
 SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
 
 

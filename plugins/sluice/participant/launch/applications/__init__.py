@@ -1,0 +1,1 @@
+"""What `spark-submit` starts, a file for each application: the shims of `spark_jobs/` are the same by another path."""
