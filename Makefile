@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 SITE   := .venv-docs
+LISTER := .venv-release
 DATA   := $(or $(SLUICE_HOME),.sluice)
 # Tests wait for Kafka and for processes a quarter of their time: three at a time keep two cores busy; a fourth takes more in warming up than it finds.
 WORKERS ?= 3
@@ -15,10 +16,11 @@ PACKAGES := $(VENV)/.packages
 JARS     := $(DATA)/class-paths/ivy.sha256
 ARCHIVES := $(DATA)/archive/stamp
 MKDOCS   := $(SITE)/.packages
+SBOM     := $(LISTER)/.packages
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-postgresql test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors release test test-thorough test-postgresql test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +34,7 @@ $(PACKAGES): requirements.lock pyproject.toml
 	@echo "==> Installing the packages of requirements.lock"
 	$(RUN) -m pip install --disable-pip-version-check --require-hashes --requirement requirements.lock
 	@echo "==> Installing Sluice itself, as this folder"
+	@rm -rf plugins/sluice.egg-info  # of releases that setuptools installed: its entry points would be found, too
 	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -120,15 +123,33 @@ $(MKDOCS): docs/requirements.lock
 bench: install ## Measure; results go to bench/results
 	$(RUN) -m bench.run $(ARGS)
 
-lock: install ## Resolve requirements.lock and docs/requirements.lock anew from pyproject.toml
+release: $(PACKAGES) $(SBOM) ## Build wheel and sdist into dist/, with constraints, a list of all packages (CycloneDX) and checksums
+	rm -rf dist
+	$(RUN) -m hatchling build -d dist
+	$(VENV)/bin/uv pip compile requirements.lock --no-deps --no-header --no-annotate --quiet --output-file dist/constraints.txt
+	$(LISTER)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml \
+	  --output-reproducible --output-file dist/sluice.cdx.json
+	cd dist && sha256sum -- * > SHA256SUMS
+
+# Likewise an environment beside the other.
+$(SBOM): tools/requirements.lock
+	@test -x $(LISTER)/bin/python || { echo "==> Creating $(LISTER)"; $(PYTHON) -m venv $(LISTER); }
+	@echo "==> Installing the packages of tools/requirements.lock"
+	@$(LISTER)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement tools/requirements.lock
+	@touch $@
+
+lock: install ## Resolve requirements.lock and those of docs/ and tools/ anew from pyproject.toml
 	$(VENV)/bin/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url \
 	  --python-version 3.11 --upgrade --quiet --output-file requirements.lock
 	$(VENV)/bin/uv pip compile --group pyproject.toml:docs --generate-hashes --no-emit-index-url \
 	  --python-version 3.11 --upgrade --quiet --output-file docs/requirements.lock
+	$(VENV)/bin/uv pip compile --group pyproject.toml:release --generate-hashes --no-emit-index-url \
+	  --python-version 3.11 --upgrade --quiet --output-file tools/requirements.lock
 
-clean: down ## Remove what running has left, tables and topics included; packages and jars stay
-	rm -rf $(addprefix $(DATA)/,airflow broker demo lake logs) build dist spark-warehouse metastore_db derby.log
+clean: ## Remove what running has left, tables and topics included; packages and jars stay
+	@if test -x $(RUN); then $(RUN) -m sluice.local clean; fi
+	rm -rf build dist spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache
 
 distclean: clean ## Also remove packages, Java and jars
-	rm -rf $(VENV) $(SITE) .sluice plugins/sluice.egg-info
+	rm -rf $(VENV) $(SITE) $(LISTER) .sluice

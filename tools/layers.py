@@ -37,8 +37,9 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"launch": ("participant.launch",), "testing": ("testing",)},
     {"verification": ("coordinator.verification",)},
     {"airflow": ("airflow",)},
-    {"page": ("page",), "cli": ("cli",), "local": ("local",)},
+    {"page": ("page",), "local": ("local",)},
     {"demo": ("local.demo",)},
+    {"cli": ("cli",)},
 )
 # Words of one connector's, and the only places that may have them: no other one knows a source or a sink by name.
 OWN_WORDS = {

@@ -22,9 +22,30 @@ QUIET = [
 """JVM options that keep the JVM's messages out of Sluice's log."""
 
 
+def packages() -> Path:
+    """The folder from which Python imports this package: `plugins/` of a checkout, or an environment's packages."""
+    return Path(__file__).resolve().parents[1]
+
+
+def checkout() -> Path | None:
+    """The checkout that this package belongs to; None where it was installed from a wheel."""
+    root = packages().parent
+    return root if (root / "pyproject.toml").is_file() else None
+
+
 def home() -> Path:
-    """Sluice's folder: `SLUICE_HOME`, else `.sluice` in the checkout that this file belongs to."""
-    return Path(os.environ.get("SLUICE_HOME") or Path(__file__).resolve().parents[2] / ".sluice")
+    """Sluice's folder: `SLUICE_HOME`, else `.sluice` in the checkout, or in the user's folder where there is none."""
+    return Path(os.environ.get("SLUICE_HOME") or (checkout() or Path.home()) / ".sluice")
+
+
+def project() -> Path:
+    """The folder that holds `dags/`: `SLUICE_PROJECT`, else the checkout, or `home()` where there is none."""
+    return Path(os.environ.get("SLUICE_PROJECT") or checkout() or home()).resolve()
+
+
+def command(name: str) -> str:
+    """How a user runs a command of the embedded runtime, such as `up`: by make in a checkout, else by `sluice`."""
+    return f"make {name}" if checkout() else f"sluice local {name}"
 
 
 def jars(class_path: ClassPath) -> list[Path]:
@@ -38,7 +59,7 @@ def jars(class_path: ClassPath) -> list[Path]:
     if not found:
         raise ActionRequiredError(
             f"The {class_path}'s jars are missing.",
-            next_step="run `make install`, or point SLUICE_JARS at what `python -m sluice.local jars` made.",
+            next_step=f"run `{command('install')}`, or point SLUICE_JARS at what `python -m sluice.local jars` made.",
             folder=folder,
         )
     return found

@@ -86,6 +86,27 @@ def schema() -> None:
     typer.echo(json.dumps(Pipeline.model_json_schema(by_alias=True), indent=2))
 
 
+@app.command()
+def init(folder: Annotated[Path, typer.Argument(help="Airflow's DAGs folder, or a folder in it.")]) -> None:
+    """Write the modules that make DAGs of pipeline files into a DAGs folder; after an upgrade, replace them."""
+    from sluice.local.home import write_dag_files
+
+    for module in write_dag_files(folder):
+        say(str(module))
+    say(f"Put pipeline files into {folder / 'pipelines'}.")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def local(context: typer.Context) -> None:
+    """Run Kafka, Airflow and Spark on this machine, and the demos; `sluice local --help` lists the commands."""
+    from sluice.cli.local import main as run  # most commands need none of the embedded runtime
+
+    run(context.args)
+
+
 def main() -> None:
     """Run the command; Sluice's own errors print one message, not a stack trace."""
     try:

@@ -1,13 +1,15 @@
-"""`python -m sluice.local`: the commands behind `make install`, `make up` and `make down`."""
+"""Kafka, Airflow and Spark on this machine: what `make install`, `make up` and `make down` of a checkout run."""
 
 from __future__ import annotations
 
+import shutil
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from sluice import runtime
 from sluice.jvm.kept import end_kept
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
@@ -15,7 +17,7 @@ from sluice.local.airflow_api import AirflowApi
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import told_in_short
-from sluice.local.home import SluiceHome
+from sluice.local.home import SluiceHome, ensure_dags
 from sluice.local.jars import checksums as current_checksums
 from sluice.local.jars import ensure_jars, jars_ready
 from sluice.local.postgresql import LocalPostgreSql
@@ -63,12 +65,20 @@ def archives() -> None:
 
 
 @app.command()
+def install() -> None:
+    """Fetch the jars and make the class archives, as `up` and the demos do by themselves."""
+    jars()
+    archives()
+
+
+@app.command()
 def up(
     port: Annotated[int | None, typer.Option(help="Port of Airflow's pages; 8080 where it is free.")] = None,
 ) -> None:
     """Start the broker, Airflow and a worker, and print where to log in. Harmless when they run already."""
     home = SluiceHome.from_env().create()
     jars()
+    ensure_dags(runtime.project())
     with home.locked("runtime"):
         broker = LocalBroker(home, port=_BROKER_PORT)
         with _console.status("Starting the Kafka broker"):
@@ -102,6 +112,15 @@ def down() -> None:
 
 
 @app.command()
+def clean() -> None:
+    """Stop everything, and delete what was made by running it, tables and topics included; jars stay."""
+    home = SluiceHome.from_env().create()
+    down()
+    for made in (home.airflow, home.broker, home.root / "demo", home.lake, home.logs):
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@app.command()
 def status() -> None:
     """Show the running parts and their health. Ends with 1 unless all of them run."""
     home = SluiceHome.from_env().create()
@@ -109,7 +128,7 @@ def status() -> None:
     airflow = LocalAirflow.of_home(home, "")
     health = airflow.health() if airflow.running else {}
     table = Table("Part", "State")
-    table.add_row("jars", "ready" if jars_ready(home) else "missing: run 'make install'")
+    table.add_row("jars", "ready" if jars_ready(home) else f"missing: run `{runtime.command('install')}`")
     table.add_row("broker", f"running at {broker.bootstrap}" if broker.running else "stopped")
     table.add_row("airflow", f"running at {airflow.environment.url}" if airflow.running else "stopped")
     for part, state in health.items():

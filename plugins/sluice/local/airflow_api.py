@@ -12,6 +12,7 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
+from sluice import runtime
 from sluice.local.credentials import ADMIN
 from sluice.local.environment import AirflowEnvironment
 from sluice.local.errors import LocalRuntimeError
@@ -114,7 +115,8 @@ class AirflowApi:
         except (OSError, _TryAgainError) as error:
             raise LocalRuntimeError(
                 f"Airflow at {self._environment.url} doesn't answer: {error}.",
-                next_step="run 'make status'; its log is standalone.log or airflow.log in the runtime's logs folder.",
+                next_step=f"run `{runtime.command('status')}`; its log is standalone.log or "
+                "airflow.log in the runtime's logs folder.",
             ) from error
 
     def _once(self, method: str, path: str, body: Any, missing_ok: bool) -> Any:

@@ -25,7 +25,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.local.broker import ARCHIVE as BROKER
 from sluice.local.broker import LocalBroker
 from sluice.local.errors import LocalRuntimeError
-from sluice.local.home import SluiceHome, project_root
+from sluice.local.home import SluiceHome
 from sluice.local.jars import class_path
 from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
@@ -116,7 +116,9 @@ def _run_intervals(scratch: Path, settings: KafkaSettings) -> None:
             first = coordinator.start(Run(pipeline.name, "superseded"))
             second = coordinator.start(Run(pipeline.name, "archive"))  # rolls the first one back
             if isinstance(first, Outcome) or isinstance(second, Outcome):
-                raise LocalRuntimeError("The archive's topic is empty.", next_step="run `make install` again.")
+                raise LocalRuntimeError(
+                    "The archive's topic is empty.", next_step=f"run `{runtime.command('install')}` again."
+                )
             started.append((coordinator, second))
         _run_participants(started, settings)
         for coordinator, transaction in started:
@@ -130,7 +132,7 @@ def _run_participants(started: list[tuple[Coordinator, Started]], settings: Kafk
         environment = {
             **os.environ,
             **settings.to_environment("source"),
-            **search_path(project_root() / "plugins"),
+            **search_path(runtime.packages()),
         }
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     arguments = json.dumps([application_arguments(c.pipeline, t, 0) for c, t in started])
@@ -141,7 +143,7 @@ def _run_participants(started: list[tuple[Coordinator, Started]], settings: Kafk
     except subprocess.TimeoutExpired as slow:
         raise LocalRuntimeError(
             f"The interval that fills the class-data-sharing archive took more than {_MOST_SECONDS // 60} minutes.",
-            next_step="run `make install` again when less runs on this machine.",
+            next_step=f"run `{runtime.command('install')}` again when less runs on this machine.",
         ) from slow
     if done.returncode != 0:
         raise LocalRuntimeError(

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluice import runtime
 from sluice.kafka.config import CONTROL_SECRET
 from sluice.local.credentials import ADMIN, Credentials
-from sluice.local.home import SluiceHome, project_root
+from sluice.local.home import SluiceHome
 from sluice.local.java import java_home
 from sluice.local.venv import search_path
 
@@ -28,7 +29,7 @@ class AirflowEnvironment:
         folder: `AIRFLOW_HOME`. Default: the home's own.
         port: Port of the web pages and of the API that tasks report to.
         dags_folder: Default: the project's `dags/`.
-        plugins_folder: Default: the project's `plugins/`.
+        plugins_folder: Default: the checkout's `plugins/`, or Airflow's own.
         paused: Whether new DAGs start paused.
         spark_master: Host of the connection `spark_default`.
         signed: Whether `kafka_default` has the secret that control messages are signed with.
@@ -82,7 +83,6 @@ class AirflowEnvironment:
         }
 
     def _process_variables(self) -> dict[str, str]:
-        project = project_root()
         # Tasks report to the API on this machine: a company proxy must not be asked for it.
         direct = ",".join(filter(None, (os.environ.get("NO_PROXY"), "localhost", "127.0.0.1")))
         return {
@@ -92,16 +92,16 @@ class AirflowEnvironment:
             "no_proxy": direct,
             "SLUICE_HOME": str(self.home.root),
             "SLUICE_LAKE": os.environ.get("SLUICE_LAKE") or str(self.home.lake),
-            "SLUICE_PROJECT": str(project),
-            **search_path(project / "plugins"),
+            "SLUICE_PROJECT": str(runtime.project()),
+            **search_path(runtime.packages()),
         }
 
     def _settings(self) -> dict[str, str]:
-        project = project_root()
         sections: dict[str, dict[str, object]] = {
             "core": {
-                "dags_folder": self.dags_folder or project / "dags",
-                "plugins_folder": self.plugins_folder or project / "plugins",
+                "dags_folder": self.dags_folder or runtime.project() / "dags",
+                # An installed package's plugin is found by its entry point.
+                "plugins_folder": self.plugins_folder or (runtime.checkout() or self.airflow_home) / "plugins",
                 "load_examples": False,
                 "executor": "LocalExecutor",
                 "parallelism": 8,

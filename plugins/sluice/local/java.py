@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sluice import runtime
 from sluice.errors import ActionRequiredError
-from sluice.local.errors import LocalRuntimeError
+from sluice.local.errors import LOCAL_EXTRA, LocalRuntimeError
 
 
 @cache
@@ -24,7 +24,7 @@ def java_home() -> Path:
         home = runtime.java_home()
     except ActionRequiredError as error:
         raise LocalRuntimeError(
-            error.what, next_step="run 'make install', which brings one, or set SLUICE_JAVA_HOME to a Java 17."
+            error.what, next_step=f"{LOCAL_EXTRA} It brings one. Or set SLUICE_JAVA_HOME to a Java 17."
         ) from error
     if home != packaged_java_home():
         _require_supported(home)
@@ -75,5 +75,5 @@ def _require_supported(home: Path) -> None:
         raise LocalRuntimeError(
             f"{named} leads to {home}, which holds {found}; Spark 3.5 needs {min(runtime.JAVA_VERSIONS)} to "
             f"{max(runtime.JAVA_VERSIONS)}.",
-            next_step="let SLUICE_JAVA_HOME name a Java 17, or run `make install`, which brings one.",
+            next_step="let SLUICE_JAVA_HOME name a Java 17, or unset it: the extra `local` brings one.",
         )

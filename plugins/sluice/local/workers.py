@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient
 
+from sluice import runtime
 from sluice.control.presence import members
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow_api import AirflowApi
-from sluice.local.home import project_root
 from sluice.pipeline.workers import dag_of_workers
 
 GROUP = "default"
@@ -26,7 +26,7 @@ def start_workers(api: AirflowApi) -> bool:
     Raises:
         LocalRuntimeError: Airflow doesn't read the DAG.
     """
-    if not (project_root() / "dags" / "workers" / f"{GROUP}.yaml").exists():
+    if not (runtime.project() / "dags" / "workers" / f"{GROUP}.yaml").exists():
         return False
     api.await_dag(dag_of_workers(GROUP))
     api.unpause(dag_of_workers(GROUP))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rich.panel import Panel
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from sluice import runtime
 from sluice.control.topic import ControlTopic
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
@@ -61,7 +62,8 @@ class _Demo:
         def check_alive() -> None:
             for part, running in (("The broker", self._broker.running), ("Airflow", airflow.running)):
                 if not running:
-                    raise LocalRuntimeError(f"{part} has ended.", next_step="'make demo' starts it, and continues.")
+                    again = f"`{runtime.command('demo')}` starts it, and continues."
+                    raise LocalRuntimeError(f"{part} has ended.", next_step=again)
 
         killer = WorkerKiller(lambda line: self._out.print(line))
         intervals = Arrival(self._out, settings, api, pipelines, check_alive, killer.look_at).run()
@@ -148,11 +150,17 @@ class _Demo:
                 f"The tables:\n{tables}\n"
                 "The pipelines, which you can copy for your own topics:\n"
                 + "\n".join(f"  dags/pipelines/{p.name}.yaml" for p in pipelines)
-                + "\n\n[bold]make demo[/] publishes the flights again. [bold]make down[/] stops all; the data stays.",
+                + f"\n\n[bold]{runtime.command('demo')}[/] publishes the flights again. "
+                f"[bold]{runtime.command('down')}[/] stops all; the data stays.",
                 border_style="green" if same else "red",
             )
         )
 
 
+def play() -> None:
+    """Run it; the process ends with 1 unless Kafka and both tables hold the same."""
+    main(lambda stage: _Demo(stage).run(), "demo")
+
+
 if __name__ == "__main__":
-    main(lambda stage: _Demo(stage).run(), "make demo")
+    play()

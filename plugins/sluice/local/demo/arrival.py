@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow_api import AirflowApi
 from sluice.local.demo.intervals import ControlTopicWatch, Interval
@@ -152,7 +153,8 @@ class Arrival:
         except RetryError:
             raise LocalRuntimeError(
                 f"Not everything was committed within {_TIMEOUT / 60:.0f} minutes.",
-                next_step="look at the DAG runs in Airflow; 'make demo' continues after the committed offsets.",
+                next_step=f"look at the DAG runs in Airflow; `{runtime.command('demo')}` "
+                "continues after the committed offsets.",
             ) from None
 
     def _step(self, watched: Sequence[_Watched], earlier_failures: dict[str, int]) -> bool:

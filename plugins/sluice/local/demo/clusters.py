@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from rich.panel import Panel
 from rich.table import Table
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
 from sluice.local.airflow_api import AirflowApi, DagRun
@@ -228,7 +229,8 @@ class _Demo:
                 f"Look at the page Sluice, where both legs are drawn:\n  {url}/plugin/sluice\n"
                 f"The pipeline, and what says where its stream is:\n  {self._folder / 'pipelines' / f'{NAME}.yaml'}\n"
                 f"  {self._folder / 'streams.yaml'}\n\n"
-                "[bold]make demo-clusters[/] moves another one. [bold]make down[/] stops all; the data stays.",
+                f"[bold]{runtime.command('demo-clusters')}[/] moves another one. "
+                f"[bold]{runtime.command('down')}[/] stops all; the data stays.",
                 border_style="green" if same else "red",
             )
         )
@@ -238,5 +240,10 @@ def _sum(one: Fingerprint, other: Fingerprint) -> Fingerprint:
     return Fingerprint(one.rows + other.rows, (one.checksum + other.checksum) % 2**64)
 
 
+def play() -> None:
+    """Run it; the process ends with 1 unless both ends hold the same."""
+    main(lambda stage: _Demo(stage).run(), "demo-clusters")
+
+
 if __name__ == "__main__":
-    main(lambda stage: _Demo(stage).run(), "make demo-clusters")
+    play()

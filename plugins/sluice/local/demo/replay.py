@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Producer
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.local.demo.flights import Stream
 from sluice.local.errors import LocalRuntimeError
@@ -76,7 +77,8 @@ class Replay(threading.Thread):
         if self._failure is not None:
             raise LocalRuntimeError(
                 f"Publishing to the topic {self.stream.topic} failed: {self._failure}.",
-                next_step="run 'make status'; 'make up' starts missing parts. Then run the demo again.",
+                next_step=f"run `{runtime.command('status')}`; `{runtime.command('up')}` starts missing "
+                "parts. Then run the demo again.",
             )
 
     def run(self) -> None:

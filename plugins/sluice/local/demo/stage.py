@@ -7,13 +7,14 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 from rich.console import Console
 
+from sluice import runtime
 from sluice.errors import SluiceError
 from sluice.local.airflow import LocalAirflow
 from sluice.local.archive import ensure_archives
 from sluice.local.broker import LocalBroker
 from sluice.local.demo import screen
 from sluice.local.errors import LocalRuntimeError, told_in_short
-from sluice.local.home import SluiceHome
+from sluice.local.home import SluiceHome, ensure_dags
 from sluice.local.jars import ensure_jars
 
 _BROKER_PORT = 9092
@@ -52,6 +53,7 @@ class Stage:
             self.out.print("Jars     fetched" if changed else "Jars     there already")
             status.update("Archiving the classes of both JVMs: once, about a minute, and every interval starts faster")
             made = ensure_archives(self.home)
+            ensure_dags(runtime.project())
             self.out.print("Archives made" if made else "Archives there already")
 
     def start(self) -> LocalAirflow:
@@ -66,12 +68,12 @@ class Stage:
         return airflow
 
 
-def run(play: Callable[[Stage], bool], command: str) -> None:
+def run(play: Callable[[Stage], bool], name: str) -> None:
     """Run a demo; the process ends with 1 where Kafka and a table differ, with 130 at Ctrl-C.
 
     Args:
         play: the demo; whether Kafka and its tables hold the same.
-        command: how a person starts it.
+        name: of the command that starts it, such as `demo`.
 
     Raises:
         LocalRuntimeError: something on this machine stops it.
@@ -81,18 +83,22 @@ def run(play: Callable[[Stage], bool], command: str) -> None:
         same = play(Stage(SluiceHome.from_env().create(), out))
     except KeyboardInterrupt:
         out.print("\n[yellow]Interrupted.[/] What was committed stays committed.")
-        out.print(f"[bold]{command}[/] continues from there, [bold]make down[/] stops everything that still runs.")
+        out.print(
+            f"[bold]{runtime.command(name)}[/] continues from there, "
+            f"[bold]{runtime.command('down')}[/] stops everything that still runs."
+        )
         raise SystemExit(130) from None
     except SluiceError as error:
         where = "\n".join(f"{name}: {value}" for name, value in error.where.items())
         raise LocalRuntimeError(error.what, next_step=error.next_step, detail=where) from error
     except KafkaException as error:
-        raise LocalRuntimeError(f"Kafka: {error}.", next_step="run 'make status', then the demo again.") from error
+        look = f"run `{runtime.command('status')}`, then the demo again."
+        raise LocalRuntimeError(f"Kafka: {error}.", next_step=look) from error
     if not same:
         raise SystemExit(1)
 
 
-def main(play: Callable[[Stage], bool], command: str) -> None:
+def main(play: Callable[[Stage], bool], name: str) -> None:
     """Run a demo; an expected failure is a message, not a stack trace."""
     with told_in_short():
-        run(play, command)
+        run(play, name)

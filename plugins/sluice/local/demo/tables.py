@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sluice import runtime
 from sluice.local.demo.fingerprint import Columns, Fingerprint, fingerprint
 from sluice.local.errors import LocalRuntimeError
-from sluice.local.home import project_root
 from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
 from sluice.participant.launch.settings import spark_conf
@@ -65,7 +65,7 @@ def upsert_table(path: str, ddl: str) -> Fingerprint:
     """
     conf = spark_conf("local[2]", {})
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    environment = {**os.environ, "JAVA_HOME": str(java_home()), **search_path(project_root() / "plugins")}
+    environment = {**os.environ, "JAVA_HOME": str(java_home()), **search_path(runtime.packages())}
     with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
         answer = Path(folder) / "fingerprint.json"
         submit = command("spark-submit", "--master", "local[2]", *options, str(APPLICATION), path, ddl, str(answer))

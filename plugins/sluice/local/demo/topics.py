@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sluice import runtime
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import until_there_is_a_leader
 from sluice.local.errors import LocalRuntimeError
@@ -36,7 +37,7 @@ def ensure_topic(settings: KafkaSettings, topic: str) -> bool:
     if any(low > 0 for low, _ in bounds(settings, topic).values()):
         raise LocalRuntimeError(
             f"The topic {topic} no longer holds its first records, so that no table can be compared with it.",
-            next_step="run 'make clean', which removes topics and tables, and then the demo again.",
+            next_step=f"run `{runtime.command('clean')}`, which removes topics and tables, and then the demo again.",
         )
     return False
 
@@ -68,7 +69,7 @@ def records(settings: KafkaSettings, topic: str) -> Iterator[Mapping[str, Any]]:
             if message is None:
                 raise LocalRuntimeError(
                     f"The topic {topic} could not be read to its end: the broker doesn't answer.",
-                    next_step="run 'make status'; 'make up' starts missing parts.",
+                    next_step=f"run `{runtime.command('status')}`; `{runtime.command('up')}` starts missing parts.",
                 )
             error, end = message.error(), open_ends.get(message.partition(), 0)
             if error is not None and error.code() != KafkaError._PARTITION_EOF:

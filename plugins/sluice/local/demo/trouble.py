@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
+from sluice import runtime
 from sluice.coordinator import Coordinator, Outcome, Run
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow_api import AirflowApi, DagRun
@@ -108,7 +109,7 @@ class Trouble:
             row = {"parcel": before + number, "weight": number / 4}
             producer.produce(NAME, json.dumps(row).encode(), partition=0)
         if producer.flush(30):
-            raise LocalRuntimeError("The broker doesn't take records.", next_step="run 'make status'.")
+            raise LocalRuntimeError("The broker doesn't take records.", next_step=f"run `{runtime.command('status')}`.")
 
     def _run(self, doing: str, state: str, dag_id: str = NAME, **form: Any) -> DagRun:
         with self.out.status(doing):

@@ -79,7 +79,7 @@ def driver_environment(
     The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
     it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.
     """
-    package = str(Path(__file__).resolve().parents[3])
+    package = str(runtime.packages())
     scripts = str(Path(sys.executable).parent)
     return {
         "PYSPARK_PYTHON": sys.executable,

@@ -105,7 +105,7 @@ def worker_environment(
     settings = spark_conf(master, {**_STAYS, **conf}, PrivateSettings.from_environment().conf)
     submit = ["--master", master, "--driver-memory", options.memory]
     submit += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    package = str(Path(__file__).resolve().parents[3])
+    package = str(runtime.packages())
     return {
         "PYSPARK_PYTHON": sys.executable,
         **driver_address(master),
