@@ -58,6 +58,10 @@ REPRESENTATIVES: dict[str, tuple[str, ...]] = {
         "test_a_replaced_file_is_told_and_never_mixed",
         "test_a_killed_write_job_is_repeated_without_a_trace",
     ),
+    "guarantees/test_files_source_s3.py": (
+        "test_a_listing_has_every_object_once_by_any_name",
+        "test_new_objects_are_read_once_whenever_they_come",
+    ),
     "guarantees/test_folders.py": (),
     "guarantees/test_frozen_committer.py": ("test_what_was_aborted_meanwhile_is_taken_off_by_the_late_one_itself",),
     "guarantees/test_infer.py": ("test_a_sample_of_json",),

@@ -10,8 +10,8 @@ from sluice.answers import MEANINGS, Answer
 from sluice.databases.dialect import STATES, Kind
 from sluice.databases.kinds import KINDS
 from sluice.kafka.failures import ANSWERS as KAFKA
-from sluice.sinks.answers import HADOOP, S3
 from sluice.sinks.kafka.failures import ANSWERS as KAFKA_SINK
+from sluice.storages import HADOOP, S3
 
 PAGE = Path(__file__).parents[1] / "docs" / "guarantees" / "errors.md"
 BEGIN, END = "<!-- answers -->\n", "<!-- /answers -->\n"

@@ -270,8 +270,28 @@ def test_a_worker_s_pipelines_name_one_connection_for_a_bucket(
 ) -> None:
     connection(**AWS)
     monkeypatch.setenv("AIRFLOW_CONN_D", json.dumps(AWS))
-    with pytest.raises(ActionRequiredError, match=r"different connections for the same bucket.*c, d"):
+    with pytest.raises(ActionRequiredError, match=r"different connections for one bucket.*c, d"):
         private_settings_of(on_s3(), on_s3("s3a://lake/u", "d", "q"))
+
+
+def test_a_source_s_bucket_has_a_login_too(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sluice.pipeline import Source
+    from sluice.sources.files.options import FilesOfFolder
+
+    def reading(path: str) -> Any:
+        files = FilesOfFolder.model_validate({"path": path, "log": "files", "connection": "d"})
+        return on_s3().model_copy(update={"source": Source(files=files)})
+
+    connection(conn_type="aws", login="AKIAONE", password=SECRET)
+    monkeypatch.setenv("AIRFLOW_CONN_D", json.dumps({"conn_type": "aws", "login": "AKIATWO", "password": "of-d"}))
+    conf = private_settings_of(reading("s3a://inbox/in")).conf
+    keys = {name: value for name, value in conf.items() if name.endswith("access.key")}
+    assert keys == {
+        "spark.hadoop.fs.s3a.bucket.lake.access.key": "AKIAONE",
+        "spark.hadoop.fs.s3a.bucket.inbox.access.key": "AKIATWO",
+    }
+    with pytest.raises(ActionRequiredError, match=r"different connections for one bucket.*d, c"):
+        private_settings_of(reading("s3a://lake/in"))
 
 
 def test_a_command_by_hand_gets_a_source_s_own_connections_as_a_task_does(

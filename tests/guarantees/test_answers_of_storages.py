@@ -22,11 +22,11 @@ from tests.s3 import ensure_s3
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.jvm.causes import causes
 from sluice.local.process import free_port
-from sluice.sinks.answers import storage_error
 from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.reading import failed
+from sluice.storages import storage_error
 
 _ACT, _PASSES = ActionRequiredError, RetryableError
 # S3's code: the status with which it comes, and the error. https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html

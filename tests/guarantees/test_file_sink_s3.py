@@ -85,7 +85,7 @@ def test_the_steps_of_a_commit(storage_of, s3, tmp_path):
 
 def test_more_objects_than_one_answer_lists(storage_of, s3, tmp_path, monkeypatch):
     storage = storage_of(str(tmp_path))
-    monkeypatch.setattr("sluice.sinks.files.s3._PAGE", 2)
+    monkeypatch.setattr("sluice.sinks.files.s3.PAGE", 2)
     for i in range(5):
         s3.put(f"{tmp_path}/many/{i}".lstrip("/"), b"")
     asked = []

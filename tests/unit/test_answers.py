@@ -13,9 +13,9 @@ from sluice.databases.dialect import STATES, kind_of_state
 from sluice.databases.kinds import KINDS
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.failures import ANSWERS as KAFKA
-from sluice.sinks.answers import HADOOP, S3, of_job, storage_error
 from sluice.sinks.kafka.failures import ANSWERS as KAFKA_SINK
 from sluice.sinks.reading import failed
+from sluice.storages import HADOOP, S3, of_job, storage_error
 
 TOOL = Path(__file__).parents[2] / "tools" / "answers.py"
 _ROWS = [

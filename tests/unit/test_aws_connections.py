@@ -103,7 +103,7 @@ def test_buckets():
 def test_a_connection_is_for_a_bucket():
     columns = {"schema": "id BIGINT", "connection": "lake"}
     for section in (Files, Hudi):
-        with pytest.raises(ValueError, match=r"`connection` is of type aws, for a table on s3a://"):
+        with pytest.raises(ValueError, match=r"`connection` is of type aws, for a path on s3a://"):
             section.model_validate({"path": "/lake", **columns})
         assert section.model_validate({"path": "s3a://b/t", "layout": "connect", **columns} if section is Files
                                       else {"path": "s3a://b/t", **columns}).connections == ("lake",)  # fmt: skip

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 
 import pytest
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol.messages import PlannedRange
 from sluice.sources.files.disk import Disk, place_of, uri_of
-from sluice.sources.files.entries import Entry, Found, decoded, encoded, is_read, new_lines, whole_file
+from sluice.sources.files.entries import BITS, Entry, Found, decoded, encoded, is_read, new_lines, whole_file
 from sluice.sources.files.known import Known
 from sluice.sources.files.options import FilesOfFolder
+from sluice.sources.files.reader import FilesReader
+from sluice.sources.files.s3 import bucket_of, key_of, of_source
+from sluice.sources.files.s3 import uri_of as uri_of_object
+from sluice.storages import S3
 
 SECTION = {"path": "/data/in", "log": "files"}
 
@@ -67,6 +73,70 @@ def test_a_listing_has_no_hidden_folders_and_no_link_that_leads_nowhere(tmp_path
         (tmp_path / name).write_text("x")
     (tmp_path / "four").symlink_to(tmp_path / "nowhere")
     assert [place_of(f.path).name for f in Disk().listing(uri_of(str(tmp_path)), ("*",), ())] == ["one"]
+
+
+def test_an_object_comes_back_from_its_uri():
+    for key in ("in/a b", "a+b", "a%20b", "ä€😀", "a?b#c", "a:b", "a\nb", "a//b/"):
+        uri = uri_of_object("lake", key)
+        assert (bucket_of(uri), key_of(uri)) == ("lake", key)
+        assert not set(" ?#\n+ä").intersection(uri)
+
+
+def test_an_object_is_the_same_by_its_etag_whenever_it_was_put():
+    found = Found("s3a://lake/a", 5, 3_000_000, "e1")
+    entry = whole_file(found, None)
+    assert entry.is_still(found._replace(modified=9_000_000))
+    assert not entry.is_still(found._replace(id="e2"))
+    assert not entry.is_still(found._replace(size=6))
+    assert not whole_file(found._replace(path="file:///a"), None).is_still(found._replace(modified=9_000_000))
+
+
+class Looked:
+    """A bucket that shows an object so often, and then another state of it."""
+
+    def __init__(self, *states):
+        self._states = iter(states)
+
+    def listing(self, folder, include, exclude):
+        raise NotImplementedError
+
+    def look(self, uri):
+        return next(self._states)
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        ({}, None),
+        ({"modified": 9_000_000}, "was replaced or changed"),  # and put back, while it was read
+        ({"id": "e2"}, "was replaced or changed"),
+        (None, "was deleted"),
+    ],
+)
+def test_an_object_has_to_be_the_same_at_both_looks(after, says, monkeypatch):
+    found = Found("s3a://lake/a", 5, 6_000_000, "e1")
+    reader = FilesReader(None, None)
+    bucket = Looked(found, None if after is None else found._replace(**after))
+    monkeypatch.setattr(reader, "_storage", lambda path: bucket)
+    listed = whole_file(found._replace(modified=3_000_000), None)  # the same bytes were put again since
+    monkeypatch.setattr(reader, "_entries", lambda planned: [(7, listed)])
+    planned = PlannedRange(cluster="c", topic="files", partition=0, start=7 << BITS, end=8 << BITS)
+    reader.require_unchanged([planned])
+    with pytest.raises(ActionRequiredError, match=says) if says else nullcontext():
+        reader.require_unchanged([planned])
+
+
+def test_an_answer_of_s3_is_told_of_the_source_and_asks_for_no_right_to_write():
+    for row in S3:
+        assert "table" not in of_source(row.what)
+        assert "put and delete" not in of_source(row.next_step)
+
+
+def test_a_bucket_has_the_section_s_connection():
+    section = {**SECTION, "path": "s3a://lake/in"}
+    assert FilesOfFolder.model_validate(section).bucket_logins == {}
+    with_login = FilesOfFolder.model_validate({**section, "connection": "aws_default"})
+    assert (with_login.bucket_logins, with_login.connections) == ({"lake": "aws_default"}, ())
 
 
 def compared(entries, found, *, grows=False):
@@ -143,7 +213,10 @@ class TestGrowing:
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"path": "s3a://bucket/in"}, "only a folder of a disk"),
+        ({"path": "hdfs:///in"}, "on a disk, such as /data/in, or in a bucket"),
+        ({"path": "s3a://bucket//in"}, "a name between slashes is empty"),
+        ({"path": "s3a://bucket/in", "grows": True}, "an object never grows"),
+        ({"connection": "aws_default"}, "for a path on s3a://"),
         ({"topics": "t"}, "is for records of Kafka's"),
         ({"max_records": 5}, "is for records of Kafka's"),
         ({"header": "a\nb"}, "one line"),

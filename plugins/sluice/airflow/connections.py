@@ -189,13 +189,14 @@ def private_settings_of(*pipelines: Pipeline) -> PrivateSettings:
     found = private_settings(pipelines[0].write.connection)
     named: dict[str, str] = {}
     for pipeline in pipelines:
-        connection_id = pipeline.sink.options.storage_connection
+        storage_connection = pipeline.sink.options.storage_connection
         paths = (pipeline.table_id, quarantine_path(pipeline.table_id, pipeline.errors))
-        for bucket in buckets_of(paths) if connection_id is not None else ():
-            if named.setdefault(bucket, str(connection_id)) != connection_id:
+        of_sink = dict.fromkeys(buckets_of(paths), storage_connection) if storage_connection is not None else {}
+        for bucket, connection_id in (*pipeline.source.options.bucket_logins.items(), *of_sink.items()):
+            if named.setdefault(bucket, connection_id) != connection_id:
                 raise ActionRequiredError(
-                    "Pipelines that one worker serves name different connections for the same bucket.",
-                    next_step="name one connection in all of them, or give one of them a separate worker group.",
+                    "Source and sink, or pipelines that one worker serves, name different connections for one bucket.",
+                    next_step="name one connection in all of them, or give one pipeline a separate worker group.",
                     bucket=bucket,
                     connections=f"{named[bucket]}, {connection_id}",
                     pipeline=pipeline.name,

@@ -39,13 +39,13 @@ def buckets_of(paths: Iterable[str]) -> list[str]:
 
 
 def require_bucket(connection: str | None, path: str) -> None:
-    """Check that a section which names a connection has its table in a bucket.
+    """Check that a section which names a connection has its path in a bucket.
 
     Raises:
         ValueError: it is elsewhere.
     """
     if connection is not None and not buckets_of([path]):
-        raise ValueError(f"`connection` is of type {TYPE}, for a table on {SCHEME}://; path is {path}")
+        raise ValueError(f"`connection` is of type {TYPE}, for a path on {SCHEME}://; path is {path}")
 
 
 class _Login:

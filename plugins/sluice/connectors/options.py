@@ -125,9 +125,14 @@ class SourceOptions(Section):
         """Ids of further Airflow connections that the source and its reader need.
 
         They get them from `sluice.connectors.connections`, in tasks and in Spark drivers. The one of `connection` is
-        Kafka's, and isn't among them.
+        Kafka's, and isn't among them; nor are those of `bucket_logins`, which Hadoop gets as settings.
         """
         return ()
+
+    @property
+    def bucket_logins(self) -> Mapping[str, str]:
+        """The Airflow connections of type `aws` by which buckets are read, by the buckets' names."""
+        return _NOTHING
 
     @property
     def streams_settings(self) -> StreamsSettings | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -91,6 +92,15 @@ class KeepsNotes(Protocol):
         Raises:
             RetryableError: the cluster can't be reached.
         """
+        ...
+
+
+@runtime_checkable
+class UsesJvm(Protocol):
+    """A source that looks at a storage by Hadoop's client, with the write jobs' settings of it."""
+
+    def use_jvm(self, jvm: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Take what opens a JVM for as long as a block: a `sluice.jvm.gateway.HudiJvm`."""
         ...
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sluice.connectors.log import ControlLog
 from sluice.connectors.registry import load
 from sluice.connectors.sink import MakesSink, Sink
-from sluice.connectors.source import MakesSource, Source
+from sluice.connectors.source import MakesSource, Source, UsesJvm
 from sluice.control.topic import ControlTopic
 from sluice.coordinator.machine import THIS_MACHINE, Machine
 from sluice.jvm.gateway import Jvm
+from sluice.jvm.kept import kept_jvm
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.pipeline.model import Pipeline
+from sluice.private import hadoop_settings
 from sluice.protocol.mapping import ClusterAddress
 from sluice.schemas.registry.config import Registries, registry_of_environment
 
@@ -56,7 +59,7 @@ def parts_of(
         pipeline: what to load, and how.
         source: the cluster that is read.
         control: the cluster that holds the control topic; the source's by default.
-        jvm: where Hudi runs; a lean JVM for each step by default.
+        jvm: where Hudi and Hadoop's clients run; a lean JVM for each step by default.
         registries: where a schema registry is, by its connection's id.
         connections: the settings of a Kafka connection by its id, for clusters of streams; by default the source's
             own, and those of the environment.
@@ -72,8 +75,11 @@ def parts_of(
         settings.require_for_spark()
         return source_of(pipeline.source.options, settings)
 
+    read = source_of(pipeline.source.options, source)
+    if isinstance(read, UsesJvm):
+        read.use_jvm(jvm or partial(kept_jvm, hadoop_settings(pipeline.write.conf)))
     return Parts(
-        source_of(pipeline.source.options, source),
+        read,
         lambda topic: ControlTopic(control or source, topic),
         sink_of(pipeline, jvm, registries),
         source,

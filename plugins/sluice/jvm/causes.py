@@ -1,8 +1,10 @@
-"""A Java exception's messages, in lines."""
+"""What a JVM's exceptions say, and the error for a JVM that says nothing any more."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from sluice.errors import RetryableError
 
 
 def causes(exception: Any) -> list[str]:
@@ -19,3 +21,12 @@ def causes(exception: Any) -> list[str]:
         lines.append(f"{name}: {message[0] if message else ''}")
         exception = exception.getCause()
     return lines
+
+
+def lost_jvm(path: str) -> RetryableError:
+    """The error for a call to a JVM that has ended."""
+    return RetryableError(
+        "The JVM that reaches the file system was lost.",
+        next_step="the step is retried; if the error comes back, look for an out-of-memory kill on the worker.",
+        path=path,
+    )

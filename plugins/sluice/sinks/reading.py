@@ -13,7 +13,7 @@ import fsspec
 
 from sluice.connectors.aws import s3fs_options
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.sinks.answers import of_storage
+from sluice.storages import of_storage
 
 # Hadoop's schemes, and fsspec's for each. All others are refused: fsspec knows dozens, and some fetch from any address,
 # start programs, or wrap other schemes. A table's path may come from a message written by an unknown program.

@@ -13,9 +13,9 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import SluiceError
-from sluice.jvm.causes import causes
-from sluice.sinks.answers import storage_error
-from sluice.sinks.files.storage import in_the_way, is_data, lost_jvm
+from sluice.jvm.causes import causes, lost_jvm
+from sluice.sinks.files.storage import in_the_way, is_data
+from sluice.storages import storage_error
 
 SETTING = "sink.files.path"
 _MISSING = "FileNotFoundException"

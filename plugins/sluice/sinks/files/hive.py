@@ -20,9 +20,9 @@ from sluice.jvm.causes import causes
 from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.pipeline.catalog import HiveMetastore
-from sluice.sinks.answers import PERMISSION
 from sluice.sinks.files.log import Record
 from sluice.sinks.files.options.partitioning import NO_VALUE, Partitioning
+from sluice.storages import PERMISSION
 from sluice.untrusted import whole
 
 FORMATS: Final = {

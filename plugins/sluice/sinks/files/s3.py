@@ -8,28 +8,20 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError, Py4JJavaError
-
-from sluice.errors import ActionRequiredError, SluiceError
-from sluice.jvm.causes import causes
-from sluice.sinks.answers import of_storage, storage_error
+from sluice.errors import ActionRequiredError
+from sluice.jvm.s3 import PAGE, S3Folder
 from sluice.sinks.files.hadoop import SETTING
-from sluice.sinks.files.storage import is_data, lost_jvm
+from sluice.sinks.files.storage import is_data
 
 _TAG: Final = "sluice-transaction"
-_PAGE: Final = 1000  # the most that S3 lists at once
-_WHO: Final = "sluice: conditional writes"  # the reason for using S3A's client, which S3A logs
 _CONDITION: Final = ("If-None-Match", "*")
 _COPIED_WHOLE: Final = 1 << 30  # bytes; S3 copies at most 5 GiB in one request, and each GiB takes some seconds
 _COPIED_PART: Final = 1 << 28
-_MISSING, _TAKEN = 404, 412
 
 
-class S3Storage:
+class S3Storage(S3Folder):
     """One table's folder; see `sluice.sinks.files.storage.Objects`.
 
     Args:
@@ -39,15 +31,7 @@ class S3Storage:
     """
 
     def __init__(self, jvm: Any, configuration: Any, root: str) -> None:
-        self._jvm = jvm
-        self._root = root
-        parts = urlsplit(root)
-        self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        with self._errors(root):
-            uri = jvm.java.net.URI.create(root)
-            files = jvm.org.apache.hadoop.fs.FileSystem.get(uri, configuration)
-            self._client = files.getAmazonS3ClientForTesting(_WHO)
-            self._requests = files.getRequestFactory()
+        super().__init__(jvm, configuration, root, SETTING)
 
     def require_conditions(self, path: str) -> None:
         """Check that the server refuses to create an existing object: some S3-compatible stores ignore the condition.
@@ -90,7 +74,7 @@ class S3Storage:
         folder = self._key(below)
         found: set[str] = set()
         with self._errors(path):
-            for page in self._pages(below, "/", _PAGE):
+            for page in self._pages(below, "/", PAGE):
                 keys = [str(one.getKey()) for one in page.getObjectSummaries()]
                 found |= {key.removeprefix(folder).rstrip("/") for key in (*keys, *map(str, page.getCommonPrefixes()))}
         return sorted(found - {""})
@@ -159,9 +143,6 @@ class S3Storage:
 
     # How
 
-    def _key(self, path: str) -> str:
-        return f"{self._prefix}/{path}" if self._prefix else path
-
     def _put(self, path: str, content: bytes) -> Any:
         data = self._requests.newObjectMetadata(len(content))
         return self._requests.newPutObjectRequest(
@@ -179,45 +160,8 @@ class S3Storage:
             return False
         return True
 
-    def _head(self, path: str) -> Any:
-        """An object's metadata; None if it doesn't exist."""
-        try:
-            with self._errors(path):
-                return self._client.getObjectMetadata(self._requests.newGetObjectMetadataRequest(self._key(path)))
-        except FileNotFoundError:
-            return None
-
-    def _list(self, path: str, most: int = _PAGE) -> Iterator[tuple[str, int]]:
+    def _list(self, path: str, most: int = PAGE) -> Iterator[tuple[str, int]]:
         """Keys and sizes of all objects whose names begin with a path."""
         with self._errors(path):
             for page in self._pages(path, None, most):
                 yield from ((str(one.getKey()), int(one.getSize())) for one in page.getObjectSummaries())
-
-    def _pages(self, path: str, delimiter: str | None, most: int) -> Iterator[Any]:
-        request = self._requests.newListObjectsV2Request(self._key(path), delimiter, most)
-        while True:
-            page = self._client.listObjectsV2(request)
-            yield page
-            if not page.isTruncated():
-                return
-            request.setContinuationToken(page.getNextContinuationToken())
-
-    @contextmanager
-    def _errors(self, path: str) -> Iterator[None]:
-        try:
-            yield
-        except Py4JJavaError as error:
-            raise self._classed(error.java_exception, path) from error
-        except Py4JError as error:
-            raise lost_jvm(self._full(path)) from error
-
-    def _classed(self, exception: Any, path: str) -> OSError | SluiceError:
-        where, chain = self._full(path), causes(exception)
-        answered = str(exception.getClass().getSimpleName()) == "AmazonS3Exception"
-        status = int(exception.getStatusCode()) if answered else 0
-        if status == _MISSING and of_storage(" <- ".join(chain), where).means == "retry":  # the object, not its bucket
-            return FileNotFoundError(where)
-        return FileExistsError(where) if status == _TAKEN else storage_error(chain, where, SETTING)
-
-    def _full(self, path: str) -> str:
-        return path if path == self._root else f"{self._root}/{path}"

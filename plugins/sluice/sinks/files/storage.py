@@ -287,15 +287,6 @@ def _to_disk(folder: Path) -> None:
         os.close(opened)
 
 
-def lost_jvm(path: str) -> RetryableError:
-    """The error for a call to a JVM that has ended."""
-    return RetryableError(
-        "The JVM that writes to the table's file system was lost.",
-        next_step="the step is retried; if the error comes back, look for an out-of-memory kill on the worker.",
-        path=path,
-    )
-
-
 def in_the_way(path: str) -> ActionRequiredError:
     """The error for a folder that can't be created."""
     return ActionRequiredError(

@@ -26,7 +26,6 @@ from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.records.json_text import OPTIONS, TIMES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
-from sluice.sinks.answers import of_job
 from sluice.sinks.files.hadoop import SETTING
 from sluice.sinks.files.options.names import (
     DataFile,
@@ -41,6 +40,7 @@ from sluice.sinks.files.options.path_format import Texts
 from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
+from sluice.storages import of_job
 
 _TOPIC, _PARTITION, _STRETCH, _CHUNK = (f"_sluice_{name}" for name in ("topic", "partition", "stretch", "chunk"))
 _WRITTEN: Final = "sluice_written"

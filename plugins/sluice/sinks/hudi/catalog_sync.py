@@ -14,8 +14,8 @@ from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 from sluice.records.folders import HIVE_STYLE, URL_ENCODED
-from sluice.sinks.answers import PERMISSION
 from sluice.sinks.hudi.options import hudi_options
+from sluice.storages import PERMISSION
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
 GLUE_TOOL = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"

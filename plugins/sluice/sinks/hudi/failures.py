@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import RetryableError
 from sluice.jvm.causes import causes
-from sluice.sinks.answers import storage_error
+from sluice.storages import storage_error
 
 SETTING = "sink.hudi.path"
 

@@ -19,7 +19,6 @@ from sluice.jvm.sql import columns
 from sluice.protocol.messages import StartCommit
 from sluice.rows.changes import CHANGE
 from sluice.rows.observed import observed
-from sluice.sinks.answers import of_job
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.options.names import staging_folder, way_of_writing
@@ -27,6 +26,7 @@ from sluice.sinks.kafka.options.pinned import PinnedTopic
 from sluice.sinks.kafka.records import checked_records, written_records
 from sluice.sinks.kafka.staged import committable
 from sluice.sinks.kafka.staging import checksum, local_staging
+from sluice.storages import of_job
 
 _STAGED: Final = "sluice_staged"
 _RECORDS_IN_A_FILE: Final = 50_000  # the commit reads a file on remote storage into memory as a whole

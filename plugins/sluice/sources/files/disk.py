@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.sources.files.entries import EDGE, Found, is_read
+from sluice.sources.files.entries import EDGE, IGNORED, Found, is_read
 
 _SCHEME = "file://"
 _PIECE = 1 << 16
@@ -29,19 +29,10 @@ def uri_of(path: str) -> str:
 
 
 class Disk:
-    """Looks at files of a disk, as `sluice.sources.files.entries.Content` and beyond.
-
-    Raises (all methods):
-        ActionRequiredError: access is denied.
-        RetryableError: the disk doesn't answer.
-    """
+    """Looks at files of a disk, as `sluice.sources.files.entries.Storage` and `Content`."""
 
     def listing(self, folder: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[Found]:
-        """The files below a folder that a source reads, one by one.
-
-        Raises:
-            ActionRequiredError: there is no such folder.
-        """
+        """See `Storage`."""
         root = Path(folder.removeprefix(_SCHEME))  # as sinks read theirs: a path of a pipeline file has no escapes
         if not root.is_dir():
             raise ActionRequiredError(
@@ -49,22 +40,22 @@ class Disk:
                 next_step="create it, or correct the source's `path`; START sees it on the machine of its task.",
                 path=folder,
             )
-        waiting = [str(root)]
+        waiting, above = [str(root)], f"{str(root).rstrip('/')}/"
         while waiting:
             below = waiting.pop()
             with _errors(below), os.scandir(below) as entries:
                 for entry in entries:
                     if entry.is_dir():
-                        if not entry.name.startswith(("_", ".")):
+                        if not entry.name.startswith(IGNORED):
                             waiting.append(entry.path)
-                    elif is_read(entry.name, os.path.relpath(entry.path, root), include, exclude) and entry.is_file():
+                    elif is_read(entry.name, entry.path.removeprefix(above), include, exclude) and entry.is_file():
                         try:
                             yield _found(entry.path, entry.stat())
                         except FileNotFoundError:
                             continue  # it was deleted while the folder was listed
 
     def look(self, uri: str) -> Found | None:
-        """A file as it is now; None if there is none."""
+        """See `Storage`."""
         path = str(place_of(uri))
         with _errors(path):
             try:

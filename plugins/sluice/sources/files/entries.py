@@ -6,6 +6,7 @@ the number of its line in the stretch, so offsets say file and line, and a check
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
@@ -19,7 +20,10 @@ EDGE = 4096
 """Bytes at either end of a stretch whose digest recognizes a file that grows."""
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 """Names that Hadoop's codecs decompress."""
-_IGNORED = ("_", ".")
+IGNORED = ("_", ".")
+"""How names of files and folders begin that are never read."""
+OBJECTS = "s3a://"
+"""How the URI of an object in a bucket begins."""
 _COPYING = (".tmp", "._COPYING_")
 
 
@@ -29,8 +33,8 @@ class Found(NamedTuple):
     Attributes:
         path: its URI.
         size: its bytes.
-        modified: when it was changed, in microseconds since 1970.
-        id: what the storage knows it by, whatever it is called: the number of its inode.
+        modified: when it was changed, in microseconds since 1970; an object, in whole seconds.
+        id: what the storage knows it by: the number of its inode, whatever it is called; an object's ETag.
     """
 
     path: str
@@ -64,11 +68,42 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the file may have become longer since."""
         return bool(self.head)
 
+    @property
+    def is_object(self) -> bool:
+        """Whether it is in a bucket."""
+        return self.path.startswith(OBJECTS)
+
     def is_still(self, found: Found) -> bool:
-        """Whether a file is as it was listed; of one that grows its edges have to be compared as well."""
+        """Whether a file is as it was listed; of one that grows its edges have to be compared as well.
+
+        An object with the same ETag has the same bytes. A time can't be given back to it, so another time is no change.
+        """
+        if self.is_object:
+            return (self.size, self.id) == (found.size, found.id)
         if self.grows:
             return self.id == found.id and self.end <= found.size
         return (self.size, self.modified, self.id) == (found.size, found.modified, found.id)
+
+
+class Storage(Protocol):
+    """Where a folder's files are.
+
+    Raises (all methods):
+        ActionRequiredError: access is denied.
+        RetryableError: the storage doesn't answer.
+    """
+
+    def listing(self, folder: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[Found]:
+        """The files below a folder that a source reads, one by one.
+
+        Raises:
+            ActionRequiredError: there is no such folder.
+        """
+        ...
+
+    def look(self, uri: str) -> Found | None:
+        """A file as it is now; None if there is none."""
+        ...
 
 
 class Content(Protocol):
@@ -124,7 +159,7 @@ def is_read(name: str, path: str, include: tuple[str, ...], exclude: tuple[str, 
     def matches(pattern: str) -> bool:
         return fnmatchcase(path if "/" in pattern else name, pattern)
 
-    if name.startswith(_IGNORED) or name.endswith(_COPYING):
+    if name.startswith(IGNORED) or name.endswith(_COPYING):
         return False
     return any(map(matches, include)) and not any(map(matches, exclude))
 

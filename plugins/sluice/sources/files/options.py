@@ -8,12 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from sluice.connectors.aws import buckets_of, require_bucket
 from sluice.connectors.capabilities import SourceCapabilities
 from sluice.connectors.options import SourceOptions
 from sluice.sections import Duration, OneOrMore, TablePath
 
-_HIDDEN = ("connection", "topics", "topics_pattern", "key", "max_future", "max_records", "until")
-_LOCAL = "file://"
+_HIDDEN = ("topics", "topics_pattern", "key", "max_future", "max_records", "until")
+_DISK, _BUCKET = "file://", "s3a://"
 
 
 class FilesOfFolder(SourceOptions):
@@ -23,7 +24,11 @@ class FilesOfFolder(SourceOptions):
     reader: ClassVar[str] = "sluice.sources.files.reader:FilesReader"
 
     path: TablePath
-    """The folder, on a disk that START and all Spark executors see under this path. Folders in it are read, too."""
+    """The folder: on a disk that START and all Spark executors see under this path, or in a bucket, as
+    `s3a://bucket/folder`. Folders in it are read, too."""
+    connection: str = ""
+    """For a folder on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
+    Hadoop's settings."""
     log: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._\-]{1,249}$")]
     """The files' log: the name of a topic of this pipeline in the cluster of `control.connection`. START creates it,
     and it is kept for ever."""
@@ -37,8 +42,8 @@ class FilesOfFolder(SourceOptions):
     min_age: Duration = timedelta(seconds=10)
     """A file that was changed less than this ago waits for a later interval: it may still be written."""
     grows: bool = False
-    """Files grow: each interval reads their new lines that end. A renamed file (`app.log` as `app.log.1`) is the same
-    file."""
+    """Files of a disk grow: each interval reads their new lines that end. A renamed file (`app.log` as `app.log.1`) is
+    the same file."""
     on_change: Literal["fail", "reread", "ignore"] = "fail"
     """What to do with a file whose content was replaced under its name: fail, read all of the new content, or none."""
     header: str | None = None
@@ -56,11 +61,18 @@ class FilesOfFolder(SourceOptions):
         """The folder."""
         return f"files of {self.path}"
 
+    @property
+    def bucket_logins(self) -> Mapping[str, str]:
+        """The section's `connection`, for the bucket of the folder."""
+        return dict.fromkeys(buckets_of([self.path]), self.connection) if self.connection else {}
+
     @field_validator("path")
     @classmethod
-    def _is_a_disk(cls, path: str) -> str:
-        if not path.startswith(_LOCAL):
-            raise ValueError("only a folder of a disk can be read so far, such as /data/in")
+    def _can_be_read(cls, path: str) -> str:
+        if not path.startswith((_DISK, _BUCKET)):
+            raise ValueError("a folder is on a disk, such as /data/in, or in a bucket, as s3a://bucket/in")
+        if path.startswith(_BUCKET) and not all(path.removeprefix(_BUCKET).split("/")):
+            raise ValueError("a name between slashes is empty, for which Hadoop has no path")
         return path
 
     @model_validator(mode="before")
@@ -72,6 +84,13 @@ class FilesOfFolder(SourceOptions):
             if name in data:
                 raise ValueError(f"`{name}` is for records of Kafka's: leave it out")
         return {**data, "topics": data.get("log", ())}
+
+    @model_validator(mode="after")
+    def _fits_the_storage(self) -> FilesOfFolder:
+        require_bucket(self.connection or None, self.path)
+        if self.grows and self.path.startswith(_BUCKET):
+            raise ValueError("`grows` is for files of a disk: an object never grows, and a new one is read as a whole")
+        return self
 
     @model_validator(mode="after")
     def _header_is_one_line(self) -> FilesOfFolder:

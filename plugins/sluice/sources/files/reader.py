@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,12 +16,16 @@ from sluice.kafka.config import KafkaSettings
 from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.records import bad_record
-from sluice.sources.files.disk import Disk, place_of
-from sluice.sources.files.entries import BITS, Entry
+from sluice.sources.files.disk import Disk
+from sluice.sources.files.entries import BITS, OBJECTS, Entry, Found, Storage
 from sluice.sources.files.log import entries
+from sluice.sources.files.s3 import SETTING, Bucket, bucket_of, of_source
 from sluice.sources.kafka.cluster import KafkaCluster
+from sluice.storages import of_storage
 
 _OF_FILE = "at BIGINT, modified TIMESTAMP, start STRING, path STRING, header STRING"
+_DISK = "file://"
+_AT_ONCE = 16  # looks at files of a bucket
 _MISHEADED = "sluice: the header differs"
 _TOO_LONG = "sluice: a file has too many lines"
 _BROKEN = (  # what Hadoop's codecs and zlib say
@@ -46,6 +52,8 @@ class FilesReader:
     def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
         self._spark, self._settings = spark, settings
         self._disk = Disk()
+        self._buckets: dict[str, Bucket] = {}
+        self._seen: dict[str, Found] = {}
         self._known: dict[PlannedRange, list[tuple[int, Entry]]] = {}
 
     def log_ids(self, topics: Collection[str]) -> Mapping[str, LogId]:
@@ -70,16 +78,34 @@ class FilesReader:
             ActionRequiredError: one was replaced or deleted.
         """
         for planned in ranges:
-            for number, entry in self._entries(planned):
-                found = self._disk.look(entry.path)
+            listed = self._entries(planned)
+            looks = self._looks([entry.path for _, entry in listed])
+            for (number, entry), found in zip(listed, looks, strict=True):
                 try:
                     same = found is not None and entry.is_still(found)
                     if same and entry.grows:
                         same = self._disk.edges(entry.path, entry.end) == (entry.head, entry.tail)
+                    elif same and found is not None:  # nor was another object there meanwhile, between two looks
+                        same = self._seen.setdefault(entry.path, found) == found
                 except FileNotFoundError:
                     same, found = False, None
                 if not same:
                     raise _not_as_listed(planned, number, entry, is_there=found is not None)
+
+    def _looks(self, paths: Sequence[str]) -> Iterator[Found | None]:
+        """The files as they are now; some at a time, since each is a request to a bucket."""
+        storages = [self._storage(path) for path in paths]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            yield from pool.map(lambda storage, path: storage.look(path), storages, paths)
+
+    def _storage(self, path: str) -> Storage:
+        if not path.startswith(OBJECTS):
+            return self._disk
+        name = bucket_of(path)
+        if name not in self._buckets:
+            session: Any = self._spark._jsparkSession
+            self._buckets[name] = Bucket(self._spark._jvm, session.sessionState().newHadoopConf(), name)
+        return self._buckets[name]
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
         """The error for a bad record, with its file and line, and for a file that can't be read."""
@@ -110,7 +136,14 @@ class FilesReader:
                 files=", ".join(e.path for r in ranges for _, e in self._entries(r))[:2000],
                 **where,
             )
-        if any(str(place_of(entry.path)) in text for r in ranges for _, entry in self._entries(r)):
+        named = (e.path for r in ranges for _, e in self._entries(r) if unquote(e.path).removeprefix(_DISK) in text)
+        file = next(named, None)
+        if file is not None:
+            answer = of_storage(text, file)
+            if file.startswith(OBJECTS) and answer.means == "act":
+                error = answer.error(words={"path": SETTING}, file=file, **where)
+                error.reword(of_source)
+                return error
             return RetryableError(
                 "A file can't be read by a Spark executor.",
                 next_step="the task is retried, and names a file that is gone; if none is, mount the folder on all "
@@ -224,11 +257,12 @@ class FilesReader:
 
 def _not_as_listed(planned: PlannedRange, number: int, entry: Entry, *, is_there: bool) -> ActionRequiredError:
     start, end = number << BITS, (number + 1) << BITS
+    with_time = "" if entry.is_object else ", with its time"
     return ActionRequiredError(
         "A file was replaced or changed after it was listed, and before it was read."
         if is_there
         else "A file was deleted after it was listed, and before it was read.",
-        next_step="nothing of this interval was committed. Put the file back as it was, with its time; or pass over "
+        next_step=f"nothing of this interval was committed. Put the file back as it was{with_time}; or pass over "
         f"its lines, offsets {start} up to {end} of partition {planned.partition}, as docs/backfill.md says.",
         file=entry.path,
         was=f"{entry.size} bytes, changed at {entry.modified / 1e6:.6f}, id {entry.id}",

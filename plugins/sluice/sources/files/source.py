@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sluice.connectors.options import SourceOptions
 from sluice.errors import ActionRequiredError
+from sluice.jvm.gateway import Jvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.sources.files.disk import Disk
-from sluice.sources.files.entries import BITS, Entry, Found, changed, new_lines, whole_file
+from sluice.sources.files.entries import BITS, OBJECTS, Entry, Found, Storage, changed, new_lines, whole_file
 from sluice.sources.files.known import Compared, Known
 from sluice.sources.files.log import Appending, ensure_log, entries
 from sluice.sources.files.options import FilesOfFolder
+from sluice.sources.files.s3 import Bucket, bucket_of
 from sluice.sources.kafka.cluster import KafkaCluster
 
 
@@ -35,6 +38,11 @@ class FilesSource:
         self._options, self._settings = options, settings
         self._cluster = KafkaCluster(settings)
         self._disk = Disk()
+        self._jvm: Jvm = lean_jvm
+
+    def use_jvm(self, jvm: Jvm) -> None:
+        """See `sluice.connectors.source.UsesJvm`. A disk needs none."""
+        self._jvm = jvm
 
     @property
     def name(self) -> str:
@@ -147,10 +155,19 @@ class FilesSource:
             appending = Appending(self._settings, topic, extend)  # fences others, before the log is read
             extend()
             oldest = int((now - options.min_age).timestamp() * 1e6)
-            listing = self._disk.listing(options.path, options.include, options.exclude)
-            known.see(found for found in listing if found.modified <= oldest)
+            with self._storage() as storage:
+                listing = storage.listing(options.path, options.include, options.exclude)
+                known.see(found for found in listing if found.modified <= oldest)
             new = (entry for one in known.compared() if (entry := self._entry(one)) is not None)
             appending.append((_partition(entry, options.grows, len(partitions)), entry) for entry in new)
+
+    @contextmanager
+    def _storage(self) -> Iterator[Storage]:
+        if not self._options.path.startswith(OBJECTS):
+            yield self._disk
+            return
+        with self._jvm() as jvm:
+            yield Bucket(jvm.jvm, jvm.storage.unwrap(), bucket_of(self._options.path))
 
     def _read_on(self, topic: str, positions: dict[int, int], partition: int) -> Iterator[Entry]:
         for number, entry in entries(self._settings, topic, partition, positions[partition]):
@@ -172,7 +189,7 @@ class FilesSource:
             assert one.displaced is not None
             return self._replaced(found, one.displaced)
         if not self._options.grows:
-            return self._replaced(found, before)
+            return None if before.is_still(found) else self._replaced(found, before)
         if before.is_still(found) and self._disk.edges(found.path, before.end) == (before.head, before.tail):
             return new_lines(found, before, self._disk, header)
         # Another file has got the inode of one that is gone, unless it has the name as well.
