@@ -108,7 +108,7 @@ def _another(table: Table, monkeypatch: pytest.MonkeyPatch, **changed: Any) -> N
         (
             {"type": "jdbc", "host": "jdbc:oracle:thin:@h:1/x"},
             ActionRequiredError,
-            "isn't made for this database: oracle",
+            "sink isn't made for this database: oracle",
         ),
         ({"type": "jdbc", "host": "nonsense"}, ActionRequiredError, "no address of a database"),
     ],

@@ -217,8 +217,8 @@ def test_what_libpq_and_the_driver_both_know_is_passed_on():
 @pytest.mark.parametrize(
     ("kind", "host", "says"),
     [
-        ("jdbc", "jdbc:oracle:thin:@db:1521/x", r"isn't made for this database: oracle"),
-        ("jdbc", "jdbc:mysql://db/lake", r"isn't made for this database: mysql"),
+        ("jdbc", "jdbc:oracle:thin:@db:1521/x", r"sink isn't made for this database: oracle"),
+        ("jdbc", "jdbc:mysql://db/lake", r"sink isn't made for this database: mysql"),
         ("postgres", None, "no address"),
         ("sqlite", "relative.db", "absolute path"),
         ("http", "https://db", "no address"),

@@ -11,14 +11,19 @@ from sluice.databases.address import JdbcAddress
 from sluice.databases.client import PAGE, Asking, Look
 from sluice.databases.dialect import Dialect
 from sluice.databases.engine import Engine
+from sluice.databases.jdbc.dialect import DRIVER_CLASS, AnyDatabase
 from sluice.databases.kinds import KINDS, DatabaseKind
 from sluice.errors import ActionRequiredError
 
 _WAIT = 5  # seconds: a reader waits for the page
 
 
-def address_of(connection: ConnectionSettings) -> JdbcAddress:
+def address_of(connection: ConnectionSettings, *, as_source: bool = False) -> JdbcAddress:
     """The address of a database, from an Airflow connection.
+
+    Args:
+        connection: the connection.
+        as_source: whether tables are read of it, which any database with a JDBC driver will do for.
 
     Raises:
         ActionRequiredError: the connection has no address, or one of an unknown kind of database.
@@ -32,15 +37,16 @@ def address_of(connection: ConnectionSettings) -> JdbcAddress:
             connection=connection.id,
             type=connection.type or "(none)",
         )
-    named = re.match(r"jdbc:(\w+):", url)
+    named = re.match(r"jdbc:([\w+.-]+):", url)
     kind = KINDS.get(named[1]) if named else None
-    if kind is None:
+    if named is None or (kind is None and not as_source):
         raise ActionRequiredError(
-            f"Sluice isn't made for this database: {named[1] if named else 'its URL names none'}.",
-            next_step=f"use one of {', '.join(sorted(KINDS))}; what the SQL of another one would do was never tried.",
+            f"Sluice's JDBC sink isn't made for this database: {named[1] if named else 'its URL names none'}.",
+            next_step=f"use one of {', '.join(sorted(KINDS))}; what the SQL of another one would do was never tried. "
+            "As a source, any database with a JDBC driver can be read (docs/jdbc-source.md).",
             connection=connection.id,
         )
-    dialect = kind.dialect
+    dialect = AnyDatabase(named[1], str(connection.extra.get(DRIVER_CLASS) or "")) if kind is None else kind.dialect
     dialect.require_url(url, connection.id)
     login = {"user": connection.login, "password": connection.password}
     given = {**_extra(connection, dialect), **{name: value for name, value in login.items() if value}}
@@ -70,6 +76,12 @@ def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterat
 
 
 def _kind(address: JdbcAddress) -> DatabaseKind:
+    if isinstance(address.dialect, AnyDatabase):
+        # Here, since they need Py4J, which Airflow's API server may lack.
+        from sluice.databases.jdbc.client import connected
+        from sluice.databases.jdbc.engine import AnyEngine
+
+        return DatabaseKind(address.dialect, AnyEngine(address.dialect.subprotocol), connected)
     return next(kind for kind in KINDS.values() if kind.dialect.name == address.dialect.name)
 
 

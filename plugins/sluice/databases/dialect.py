@@ -66,8 +66,8 @@ class DatabaseColumn:
 class Dialect(ABC):
     """One kind of database."""
 
-    name: ClassVar[str]
-    driver: ClassVar[str]
+    name: str
+    driver: str
     properties: ClassVar[Mapping[str, str]]
     """The driver's properties for every connection."""
     connection_types: ClassVar[Sequence[str]]

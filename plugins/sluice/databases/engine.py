@@ -58,6 +58,7 @@ class Column:
         nullable: whether it may be null.
         in_key: its place in the primary key, from 1; 0 if it is not in it.
         numbered: whether the database gives it its numbers.
+        quote: the mark around names in its database's SQL; empty if there is none.
     """
 
     name: str
@@ -65,6 +66,12 @@ class Column:
     nullable: bool = True
     in_key: int = 0
     numbered: bool = False
+    quote: str = '"'
+
+    @property
+    def sql(self) -> str:
+        """Its name as SQL."""
+        return f"{self.quote}{self.name.replace(self.quote, self.quote * 2) if self.quote else self.name}{self.quote}"
 
 
 @dataclass(frozen=True)
@@ -171,11 +178,13 @@ def no_time(column: Column, ddl: str, why: str) -> str:
 class Engine(ABC):
     """One kind of database."""
 
-    name: ClassVar[str]
+    name: str
     begun_again: ClassVar[str] = ""
     """What has happened, in words, where `life` is another."""
     properties: ClassVar[dict[str, str]] = {}
     """Properties of a reader's JDBC driver, besides those of all connections."""
+    inside: ClassVar[bool] = False
+    """Whether a window is put into the query of rows itself: Spark may not know the type of what bounds it."""
 
     @abstractmethod
     def names(self, ask: Ask) -> list[str]:
@@ -211,6 +220,17 @@ class Engine(ABC):
     def microseconds(self, expression: str, bound: Bound, zone: str) -> str:
         """A time as microseconds since 1970, in SQL."""
 
+    def position(self, bound: Bound, zone: str) -> tuple[str, str]:  # noqa: ARG002
+        """Spark's type of what `microseconds` or a column of numbers gives, and Spark SQL of the position.
+
+        The SQL has `{}` for the given value.
+        """
+        return "BIGINT", "{}"
+
+    def position_of(self, value: Any, bound: Bound, zone: str) -> int:  # noqa: ARG002
+        """The position of a row, by the answer to what `microseconds` or a column of numbers asks."""
+        return int(value)
+
     @abstractmethod
     def literal(self, value: int, bound: Bound, zone: str) -> str:
         """A bound of a window in SQL, to be compared with the column itself, so that its index serves."""
@@ -222,6 +242,32 @@ class Engine(ABC):
     @abstractmethod
     def now(self, ask: Ask) -> int:
         """The database's clock."""
+
+    def clock(self, ask: Ask, zone: str) -> int:  # noqa: ARG002
+        """The same, where a clock may show the time of a zone alone, which is then this one."""
+        return self.now(ask)
+
+    def first(self, query: str, skipped: int = 0) -> str:
+        """A query's first row, or the first one after so many others that are in order."""
+        return f"{query} LIMIT 1 OFFSET {skipped}"
+
+    def split_of(self, number: str, splits: int) -> str:
+        """In which of so many splits a row is, by a column of numbers, in SQL."""
+        return f"abs({number} % {splits})"
+
+    def require_horizon(self) -> None:  # noqa: B027
+        """Check for `exact` that this kind of database can say how far its rows are settled.
+
+        Raises:
+            ActionRequiredError: it can't.
+        """
+
+    def require_snapshots(self) -> None:  # noqa: B027
+        """Check for `deletes` that a query sees one state of all rows.
+
+        Raises:
+            ActionRequiredError: that isn't known.
+        """
 
     def require_written(self, ask: Ask, relation: Relation, columns: Sequence[Column], zone: str) -> None:  # noqa: B027
         """Check for `exact` that the database writes the times of these columns itself, and in which zone.

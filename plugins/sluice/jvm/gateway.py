@@ -44,6 +44,26 @@ Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 """Opens a JVM for as long as a block."""
 
 
+_open: list[HudiJvm] = []
+os.register_at_fork(after_in_child=_open.clear)  # a fork can't share a connection
+
+
+@contextmanager
+def shown(jvm: HudiJvm) -> Iterator[HudiJvm]:
+    """Have `open_here` find the JVM for as long as the block."""
+    _open.append(jvm)
+    try:
+        yield jvm
+    finally:
+        if jvm in _open:  # not in a fork
+            _open.remove(jvm)
+
+
+def open_here() -> HudiJvm | None:
+    """A JVM that this process has open, such as the sink's while an interval begins; None if there is none."""
+    return _open[-1] if _open else None
+
+
 class LateJvm:
     """A JVM that is started on first use; many steps don't use it.
 
@@ -134,7 +154,8 @@ def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
     )
     gateway = gateway_to(port, token)
     try:
-        yield HudiJvm(gateway, hadoop or {}, process.pid)
+        with shown(HudiJvm(gateway, hadoop or {}, process.pid)) as jvm:
+            yield jvm
     finally:
         gateway.shutdown()
         process.stdin.close()  # py4j's server ends with its parent's pipe

@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError
 
 from sluice import __version__, process, runtime
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import HudiJvm, JavaCommand, gateway_to, lean_command, lean_jvm
+from sluice.jvm.gateway import HudiJvm, JavaCommand, gateway_to, lean_command, lean_jvm, shown
 from sluice.jvm.keeper import is_there, read_line
 
 MINUTES = "SLUICE_JVM_MINUTES"
@@ -80,7 +80,8 @@ def kept_jvm(hadoop: dict[str, str] | None = None, known: Mapping[str, str] | No
             yield own
         return
     try:
-        yield HudiJvm(lease.gateway, hadoop or {}, lease.pid)
+        with shown(HudiJvm(lease.gateway, hadoop or {}, lease.pid)) as jvm:
+            yield jvm
     except BaseException:
         lease.give_up()
         raise

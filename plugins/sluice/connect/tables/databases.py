@@ -158,7 +158,8 @@ def database(draft: Draft, user: str, place: str = "sink.connection") -> None:
     if kind is None or kind[1] not in KINDS:
         raise RefusedError(
             f"The database {kind[1]} isn't known here." if kind else "The URL names no database.",
-            f"there are {', '.join(sorted(KINDS))}: what the SQL of another one would do was never tried.",
+            f"there are {', '.join(sorted(KINDS))}. A pipeline that reads another one by its JDBC driver has to be "
+            "written by hand (docs/jdbc-source.md); as a sink none was tried.",
             _URL,
         )
     try:

@@ -30,7 +30,7 @@ class JdbcTables(SourceOptions):
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
     """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
-    with a whole JDBC URL as its host."""
+    with a whole JDBC URL as its host, of any database whose driver is on the class paths."""
     tables: OneOrMore = ()
     """The tables or views, such as `public.orders`. All are loaded into one table."""
     table_include: Annotated[str, AfterValidator(is_pattern)] | None = None

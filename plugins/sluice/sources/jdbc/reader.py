@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.connections import connection
@@ -18,15 +18,20 @@ from sluice.connectors.data import UNREADABLE
 from sluice.databases.address import JdbcAddress
 from sluice.databases.connection import address_of, engine_of
 from sluice.databases.engine import ELSEWHERE, Engine, risen
+from sluice.databases.jdbc.client import no_driver
 from sluice.databases.thrown import kind_of, refusal_of, sql_exception
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.identifiers import quoted
+from sluice.jvm.jdbc import driver_of
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.json_text import as_json
 from sluice.sources.jdbc.tables import CONTINUED, SERVER, TABLES
 
-_AT, _OFFSET, _SPLIT = "_sluice_at", "_sluice_offset", "_sluice_split"
-_GONE = ("does not exist", "Unknown column", "no such column", "no such table", "doesn't exist")
+_AT, _OFFSET, _SPLIT = "sluice_at", "sluice_offset", "sluice_split"
+_GONE = (
+    *("does not exist", "Unknown column", "no such column", "no such table", "doesn't exist"),
+    *('" not found; SQL statement', "is either not in any table"),  # H2, Derby
+)
 _THROWN = re.compile(r"SQL\w*Exception")  # JDBC has a class for each kind of error, and drivers have further ones
 _MISTAKE = (
     "The database can't answer the query that reads the rows, and won't in a retry.",
@@ -73,7 +78,7 @@ class JdbcReader:
                 next_step="compare the table with its source by a query in the database.",
             )
         self._require_one_server()
-        address = address_of(connection(self._reading["connection"]))
+        address = address_of(connection(self._reading["connection"]), as_source=True)
         tables = json.loads(self._reading[TABLES])
         frames = [
             self._table(address, topic, tables[topic], list(group), headers=headers)
@@ -100,11 +105,14 @@ class JdbcReader:
         selected = [f"{sql} AS c{i}" for i, (_, sql, *_) in enumerate(columns)]
         types = [f"c{i} {fetched}" for i, (_, _, fetched, *_) in enumerate(columns)]
         if table["at"]:
-            selected += [f"{table['offset']} AS {_OFFSET}", f"{table['at']} AS {_AT}"]
-            selected += [f"{table['split'] or 0} AS {_SPLIT}"]
-            types += [f"{_OFFSET} BIGINT", f"{_AT} STRING", f"{_SPLIT} INT"]
+            fetched, offset = table.get("position", ("BIGINT", "{}"))
+            selected += [f"{table['offset']} AS {_OFFSET}", f"{table['split'] or 0} AS {_SPLIT}"]
+            types += [f"{_OFFSET} {fetched}", f"{_SPLIT} INT"]
+            if not engine.inside:
+                selected += [f"{table['at']} AS {_AT}"]
+                types += [f"{_AT} STRING"]
         else:  # of one snapshot all rows have its number
-            (snapshot,) = ranges
+            (snapshot,), offset = ranges, "{}"
             selected += [f"{snapshot.start} AS {_OFFSET}", f"0 AS {_SPLIT}"]
             types += [f"{_OFFSET} BIGINT", f"{_SPLIT} INT"]
         options = {"customSchema": ", ".join(types)}
@@ -114,19 +122,21 @@ class JdbcReader:
         guard = engine.guard(server)
         if guard:  # PostgreSQL's dialect turns autocommit off before: the rows come in the same transaction
             options["sessionInitStatement"] = guard
-        rows = self._spark.read.options(**options).jdbc(
+        rows = self._rows(
+            engine,
+            self._spark.read.options(**options),
             address.url,
-            f"(SELECT {', '.join(selected)} FROM {engine.guarded(table['from'], server)}) sluice_rows",
-            predicates=[self._window(engine, table, r) for r in ranges],
-            properties={
+            f"SELECT {', '.join(selected)} FROM {engine.guarded(table['from'], server)}",
+            [self._window(engine, table, r) for r in ranges],
+            {
                 **address.properties,
                 **engine.properties,
-                "driver": address.dialect.driver,
+                "driver": self._driver(address),
                 "fetchsize": self._reading["fetch_size"],
             },
         )
         timed = self._reading["time"] == "True"
-        offset = quoted(_OFFSET)
+        offset = offset.format(quoted(_OFFSET))
         if int(self._reading["overlap"]):  # what is read again is in the window that reads it
             starts = min(r.start for r in ranges)
             offset = f"greatest({offset}, {starts}L)"
@@ -142,6 +152,30 @@ class JdbcReader:
             self._unreadable(table).alias(UNREADABLE),
             *([F.expr(_HEADERS)] if headers else []),
         )
+
+    @staticmethod
+    def _rows(
+        engine: Engine,
+        reader: DataFrameReader,
+        url: str,
+        query: str,
+        windows: Sequence[str],
+        properties: dict[str, str],
+    ) -> DataFrame:
+        """The rows of each window, a Spark partition each."""
+        if engine.inside:
+            inside = [f"({query} WHERE {window}) sluice_rows" for window in windows]
+            return reduce(DataFrame.union, [reader.jdbc(url, one, properties=properties) for one in inside])
+        return reader.jdbc(url, f"({query}) sluice_rows", predicates=list(windows), properties=properties)
+
+    def _driver(self, address: JdbcAddress) -> str:
+        """The class of the driver, which Spark's tasks load by its name."""
+        if address.dialect.driver:
+            return address.dialect.driver
+        found = driver_of(self._spark._jvm, address.url)
+        if found is None:
+            raise no_driver(address)
+        return str(found.getClass().getName())
 
     @staticmethod
     def _key(table: Mapping[str, Any]) -> Any:
@@ -170,17 +204,20 @@ class JdbcReader:
         if table["bound"] == "local" and start < r.start:
             start = max(0, risen(start, self._reading["zone"]))
         from_, to = (engine.literal(value, table["bound"], self._reading["zone"]) for value in (start, r.end))
-        mine = f" AND {_SPLIT} = {r.partition}" if table["split"] else ""
-        return f"{_AT} >= {from_} AND {_AT} < {to}{mine}"
+        at, split = (table["at"], table["split"]) if engine.inside else (_AT, _SPLIT)
+        mine = f" AND {split} = {r.partition}" if table["split"] else ""
+        return f"{at} >= {from_} AND {at} < {to}{mine}"
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
         """What the database has said; its texts may quote addresses, which are left out."""
         text = str(error)
         if not self._reading:
             return None
+        address = address_of(connection(self._reading["connection"]), as_source=True)
+        if address.dialect.driver and f"ClassNotFoundException: {address.dialect.driver}" in text:
+            return no_driver(address)
         if not _THROWN.search(text):
             return None
-        address = address_of(connection(self._reading["connection"]))
         reason = next(line.strip() for line in text.splitlines() if _THROWN.search(line))
         reason = address.hidden(reason)[:500]
         place = {"table": start.table, "instant": start.transaction, "offsets": ", ".join(map(str, ranges))}

@@ -56,6 +56,7 @@ def row_schema(options: SourceOptions, topics: Sequence[str], last: Mapping[str,
                 "bound": windowed.bound,
                 "split": windowed.split,
                 "offset": position_of(engine, section, windowed) if windowed.expression else "",
+                "position": engine.position(windowed.bound, section.db_timezone),
                 "columns": columns,
                 "key": [column.name for column in key],
             }

@@ -207,7 +207,7 @@ class _Look:
         options = self._options
         delay = options.timestamp_delay // timedelta(microseconds=1)
         if options.consistency != "exact":
-            now = self._engine.now(self._ask)
+            now = self._engine.clock(self._ask, options.db_timezone)
             return Horizon(now, now - delay)
         if not has_one_offset(options.db_timezone):
             raise ActionRequiredError(
@@ -333,7 +333,8 @@ class _Look:
 
     def _refuse_negative(self, windowed: Windowed) -> None:
         below = self._literal(windowed, 0)
-        if self._ask(f"SELECT 1 FROM {windowed.relation.sql} WHERE {windowed.expression} < {below} LIMIT 1"):
+        found = f"SELECT 1 FROM {windowed.relation.sql} WHERE {windowed.expression} < {below}"
+        if self._ask(self._engine.first(found)):
             raise ActionRequiredError(
                 "Rows have times before 1970, or numbers below 0, from which no window can begin.",
                 next_step="correct them; or leave them out: name 0 as the table's first position, in "
@@ -349,18 +350,18 @@ class _Look:
         window = f"{expression} >= {self._literal(windowed, begin)} AND {below_end}"
         again = self._options.overlap // timedelta(microseconds=1)
         from_ = f"{expression} >= {self._literal(windowed, max(0, begin - again))}"
-        if not self._ask(f"SELECT 1 FROM {of} WHERE {from_} AND {below_end} LIMIT 1"):
+        first = self._engine.first
+        if not self._ask(first(f"SELECT 1 FROM {of} WHERE {from_} AND {below_end}")):
             return begin
         value = self._number(windowed)
         most = max(1, self._options.max_records // self._options.splits)
-        first_of_next = self._ask(
-            f"SELECT {value} FROM {of} WHERE {window} ORDER BY {expression} LIMIT 1 OFFSET {most}"
-        )
+        first_of_next = self._ask(first(f"SELECT {value} FROM {of} WHERE {window} ORDER BY {expression}", most))
         if not first_of_next:
             return end
-        cut = self._dividing(windowed, int(first_of_next[0][0]) - int(first_of_next[0][0]) % windowed.grain)
+        found = self._engine.position_of(first_of_next[0][0], windowed.bound, self._options.db_timezone)
+        cut = self._dividing(windowed, found - found % windowed.grain)
         below = f"{window} AND {expression} < {self._literal(windowed, cut)}"
-        if cut > begin and self._ask(f"SELECT 1 FROM {of} WHERE {below} LIMIT 1"):
+        if cut > begin and self._ask(first(f"SELECT 1 FROM {of} WHERE {below}")):
             return cut
         # More rows have this one value than an interval was to have; or these two hours, whose texts are the same.
         after = cut + windowed.grain

@@ -14,7 +14,6 @@ from sluice.databases.connection import address_of, asked, engine_of
 from sluice.databases.engine import Ask, Bound, Column, Engine, NotExactError, Relation
 from sluice.databases.settings import require_known
 from sluice.errors import ActionRequiredError, SluiceError
-from sluice.identifiers import sql_quoted
 from sluice.sources.jdbc.options import JdbcTables
 
 _WAIT = 60  # seconds for a query of START's
@@ -62,12 +61,16 @@ def section_of(options: SourceOptions) -> JdbcTables:
 @contextmanager
 def looking(options: JdbcTables) -> Iterator[tuple[Ask, Engine]]:
     """A connection to the database for as long as the block; errors say which."""
-    address = address_of(connection(options.connection))
-    if options.has_horizon:
-        require_known(address, exact=True)
+    address = address_of(connection(options.connection), as_source=True)
+    engine = engine_of(address)
     try:
+        if options.has_horizon:
+            engine.require_horizon()
+            require_known(address, exact=True)
+        if options.deletes:
+            engine.require_snapshots()
         with asked(address, wait=_WAIT, who="the interval") as ask:
-            yield ask, engine_of(address)
+            yield ask, engine
     except SluiceError as error:
         if isinstance(error, NotExactError) and not options.by_time:
             error.of_numbers()
@@ -119,7 +122,7 @@ def windowed_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Wi
             next_step="make it NOT NULL; or set the source's `validate_non_null` to false, if no row lacks it.",
             source=topic,
         )
-    names = ", ".join(sql_quoted(column.name) for column in columns)
+    names = ", ".join(column.sql for column in columns)
     expression = names if len(columns) == 1 else f"coalesce({names})"
     if topic in options.starting_ids:
         relation = _not_read_before(engine, options, relation, expression, bound)
@@ -133,7 +136,7 @@ def _not_read_before(
     """The relation without the rows of its first time that another loader has read."""
     (start,) = options.positions_of(relation.topic)
     first = engine.literal(start, bound, options.db_timezone)
-    number = sql_quoted(_numbers(relation, options).name)
+    number = _numbers(relation, options).sql
     rest = f"{expression} <> {first} OR {number} > {options.starting_ids[relation.topic]}"
     return replace(relation, sql=f"(SELECT * FROM {relation.sql} WHERE {rest}) sluice_rest")
 
@@ -165,7 +168,7 @@ def _split(engine: Engine, relation: Relation, options: JdbcTables) -> str:
             next_step="name one in the source's `split_column`, or leave `splits` out.",
             source=relation.topic,
         )
-    return f"abs({sql_quoted(column.name)} % {options.splits})"
+    return engine.split_of(column.sql, options.splits)
 
 
 def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
