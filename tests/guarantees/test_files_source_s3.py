@@ -218,11 +218,11 @@ def test_the_bucket_is_reached_by_the_section_s_connection_alone(make, s3, tmp_p
         monkeypatch.delenv(variable, raising=False)
     fields = {"conn_type": "aws", "login": s3.key, "password": s3.secret, "extra": s3.extra}
     monkeypatch.setenv("AIRFLOW_CONN_IN", json.dumps(fields))
-    drivers = Drivers(tmp_path_factory.mktemp("drivers"))
+    loaded = make(None, None, connection="in")
+    for variable, value in private_settings_of(loaded.flow.pipeline).to_environment().items():
+        monkeypatch.setenv(variable, value)
+    drivers = loaded.flow.drivers = Drivers(tmp_path_factory.mktemp("drivers"))  # with that environment
     try:
-        loaded = make(None, drivers, connection="in")
-        for variable, value in private_settings_of(loaded.flow.pipeline).to_environment().items():
-            monkeypatch.setenv(variable, value)
         loaded.put("a.csv", line(1))
         assert loaded.interval() == [1]
     finally:
