@@ -68,7 +68,7 @@ class LocalAirflow:
         """The output of all of its processes."""
         return self._daemon.log
 
-    def start(self, timeout: float = 300.0) -> None:
+    def start(self, timeout: float = 600.0) -> None:
         """Start it and wait until scheduler, DAG processor and database are healthy; harmless if it runs.
 
         Raises:
