@@ -17,8 +17,8 @@ from sluice.local.credentials import ADMIN
 from sluice.local.environment import AirflowEnvironment
 from sluice.local.errors import LocalRuntimeError
 
-_TIMEOUT = 30.0
-_PATIENCE = 90.0  # seconds: a busy machine's API server may drop a request or two
+_TIMEOUT = 120.0
+_PATIENCE = 300.0  # seconds: a busy machine's API server may drop a request or two, and takes long for its first
 
 
 @dataclass(frozen=True)
