@@ -144,12 +144,13 @@ def _files(folder: str, inside: str) -> dict[str, Path]:
 
 def test_init_makes_a_dags_folder_ready_and_leaves_the_users_files(installed, tmp_path):
     (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "orders.yaml").write_text(PIPELINE)
+    text = PIPELINE.replace("LAKE", str(tmp_path / "lake"))
+    (tmp_path / "pipelines" / "orders.yaml").write_text(text)
     (tmp_path / "sluice_pipelines.py").write_text("of an earlier release")
     installed.run("sluice", "init", str(tmp_path))
     for module in (PROJECT / "dags").glob("sluice_*.py"):
         assert (tmp_path / module.name).read_bytes() == module.read_bytes()
-    assert (tmp_path / "pipelines" / "orders.yaml").read_text() == PIPELINE
+    assert (tmp_path / "pipelines" / "orders.yaml").read_text() == text
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"pipelines", "workers"}
     assert "ok" in installed.run("sluice", "validate", str(tmp_path / "pipelines" / "orders.yaml"))
 
