@@ -516,11 +516,10 @@ def test_a_client_that_knows_an_old_leader_is_forgotten_and_each_is_connected_on
     described: list[Any] = []
 
     def admin(_: Any) -> Any:
-        def describe_cluster(**_: Any) -> _Answers:
-            described.append(made)
-            return _Answers("there")
+        def list_topics(topic: str, **_: Any) -> None:
+            described.append(topic)
 
-        made.append(SimpleNamespace(describe_cluster=describe_cluster))
+        made.append(SimpleNamespace(list_topics=list_topics))
         return made[-1]
 
     monkeypatch.setattr(clients, "AdminClient", admin)
@@ -528,11 +527,11 @@ def test_a_client_that_knows_an_old_leader_is_forgotten_and_each_is_connected_on
     assert ones.ask(lambda _: {"a": _Answers(1), "b": _Answers(2)}) == {"a": 1, "b": 2}
     assert described == []
     for _ in range(2):
-        ones.ask(lambda _: {}, connected=True)
-    assert (len(made), len(described)) == (1, 1)
+        ones.ask(lambda _: {}, connected_by="c")
+    assert (len(made), described) == (1, ["c"])
     with pytest.raises(KafkaException):
         ones.ask(lambda _: {"a": _Answers(KafkaException(K(code)))})
-    ones.ask(lambda _: {}, connected=True)
+    ones.ask(lambda _: {}, connected_by="c")
     assert (len(made), len(described)) == ((2, 2) if is_forgotten else (1, 1))
     known = made[-1]
     ones.forget(made[0])

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import OLD_LEADER
+from sluice.kafka.metadata import metadata_of
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
@@ -42,17 +43,19 @@ class Clients:
         """The admin client."""
         with self._lock:
             if self._admin is None:
-                self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+                self._admin = AdminClient(
+                    self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000), allow_auto_create_topics=False)
+                )
                 self._is_connected = False
             return self._admin
 
-    def ask(self, request: _Request[Key, Answer], connected: bool = False) -> dict[Key, Answer]:
+    def ask(self, request: _Request[Key, Answer], connected_by: str | None = None) -> dict[Key, Answer]:
         """Send a request by the admin client, and wait for its answers.
 
         Args:
             request: sends it, and returns the futures of its answers.
-            connected: wait for a connection first. librdkafka queries a partition's leader at once, and if no
-                connection is up yet, again only after 3 seconds
+            connected_by: a topic to ask for first, so that a connection is up. librdkafka queries a partition's leader
+                at once, and if no connection is up yet, again only after 3 seconds
                 (`rd_kafka_topic_partition_list_query_leaders_async_worker`).
 
         Raises:
@@ -63,8 +66,8 @@ class Clients:
         # keeps this frame, would keep a forgotten client with its threads.
         admin, answers = self.admin, None
         try:
-            if connected and not self._is_connected:
-                admin.describe_cluster(request_timeout=TIMEOUT).result()
+            if connected_by is not None and not self._is_connected:
+                metadata_of(admin, TIMEOUT, connected_by)
                 self._is_connected = True
             answers = request(admin)
             return {key: answer.result() for key, answer in answers.items()}

@@ -148,7 +148,7 @@ class Following:
                 lambda admin: admin.list_offsets(
                     wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
                 ),
-                connected=True,
+                connected_by=topics[0],
             )
         return {partition.topic: int(answer.offset) for partition, answer in answers.items()}
 

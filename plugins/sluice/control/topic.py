@@ -152,7 +152,7 @@ class ControlTopic:
             lambda admin: admin.list_offsets(
                 {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
             ),
-            connected=True,
+            connected_by=self.topic,
         )
         return int(answers[self._partition].offset)
 

@@ -16,6 +16,7 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
+from sluice.kafka.metadata import metadata_of
 from sluice.kafka.topic_id import topic_id
 from sluice.kafka.transactional import topics_there
 from sluice.protocol.identity import LogIds
@@ -49,6 +50,7 @@ class KafkaCluster:
             IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         )
         self._admin = self._new_admin()
+        self._described: tuple[str, ...] = ()  # a topic that the connection may describe, once one is known
 
     @property
     def name(self) -> str:
@@ -63,8 +65,7 @@ class KafkaCluster:
         """
         where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
         with kafka_errors("asking for the cluster's id", **where):
-            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
-        return {self.settings.name: cluster.cluster_id}
+            return {self.settings.name: metadata_of(self._admin, TIMEOUT, *self._described).cluster_id}
 
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         """The topics whose whole names match a regular expression, except `but_not` and Kafka's own.
@@ -113,6 +114,7 @@ class KafkaCluster:
         """
         where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        self._described = tuple(topics[:1])
         cluster_ids = self.cluster_ids()
         topic_ids: dict[tuple[str, str], str | None] = {}
         found: list[TopicPartition] = []
@@ -253,6 +255,7 @@ class KafkaCluster:
     def log_ids(self, topics: Sequence[str]) -> LogIds:
         """Kafka's own ids of the cluster and of each topic."""
         name = self.settings.name
+        self._described = tuple(topics[:1])
         return LogIds(self.cluster_ids(), {(name, topic): id_ for topic, id_ in self.topic_ids(topics).items()})
 
     def _list_offsets(
@@ -293,7 +296,7 @@ class KafkaCluster:
         copy_to_group(clients, group, next_offsets, timeout=TIMEOUT)
 
     def _new_admin(self) -> AdminClient:
-        return AdminClient(self.settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        return AdminClient(self.settings.client(socket_timeout_ms=int(TIMEOUT * 1000), allow_auto_create_topics=False))
 
 
 def _offsets(answers: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[TopicPartition, int]:
