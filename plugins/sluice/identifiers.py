@@ -17,9 +17,14 @@ def quoted(name: str) -> str:
     return _between("`", name)
 
 
-def sql_quoted(name: str) -> str:
-    """A name in SQL as the standard has it, and each database here: MariaDB's sessions have ANSI_QUOTES."""
-    return _between('"', name)
+def sql_quoted(name: str, mark: str = '"') -> str:
+    """A name in SQL as the standard has it, and each database here: MariaDB's sessions have ANSI_QUOTES.
+
+    Args:
+        name: the name.
+        mark: what another database puts around names; empty for nothing.
+    """
+    return _between(mark, name)
 
 
 def _between(mark: str, name: str) -> str:

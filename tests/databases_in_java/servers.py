@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ def _link(source: str, target: str) -> None:
     Path(target).symlink_to(Path(source).resolve())
 
 
-class JavaServer:
+class JavaServer(ABC):
     """A server with one database. As a context manager it is stopped at the end.
 
     Args:
@@ -65,8 +66,8 @@ class JavaServer:
         self._daemon = Daemon(self.name, data, data / "server.log")
 
     @property
-    def url(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def url(self) -> str: ...
 
     @property
     def connection(self) -> ConnectionSettings:

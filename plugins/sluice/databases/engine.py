@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from sluice.databases.fits import literal
 from sluice.errors import ActionRequiredError
+from sluice.identifiers import sql_quoted
 
 
 class Ask(Protocol):
@@ -71,7 +72,7 @@ class Column:
     @property
     def sql(self) -> str:
         """Its name as SQL."""
-        return f"{self.quote}{self.name.replace(self.quote, self.quote * 2) if self.quote else self.name}{self.quote}"
+        return sql_quoted(self.name, self.quote)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -34,10 +34,15 @@ class HudiJvm:
 
     def properties(self, options: dict[str, str]) -> Any:
         """`java.util.Properties` of the options."""
-        properties = self.jvm.java.util.Properties()
-        for name, value in options.items():
-            properties.setProperty(name, value)
-        return properties
+        return java_properties(self.jvm, options)
+
+
+def java_properties(jvm: Any, options: Mapping[str, str]) -> Any:
+    """`java.util.Properties` of options, in the JVM of Py4J's view."""
+    properties = jvm.java.util.Properties()
+    for name, value in options.items():
+        properties.setProperty(name, value)
+    return properties
 
 
 Jvm = Callable[[], AbstractContextManager[HudiJvm]]

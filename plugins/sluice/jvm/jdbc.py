@@ -8,6 +8,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from sluice.jvm.gateway import java_properties
+
 
 class JavaThrewError(Exception):
     """A Java exception.
@@ -63,11 +65,8 @@ def connection_of(jvm: Any, driver: Any, url: str, properties: dict[str, str], w
         properties: the driver's properties.
         wait: how many seconds it may take, as far as the driver knows of that.
     """
-    given = jvm.java.util.Properties()
-    for name, value in properties.items():
-        given.setProperty(name, value)
     jvm.java.sql.DriverManager.setLoginTimeout(wait)
-    connection = driver.connect(url, given)
+    connection = driver.connect(url, java_properties(jvm, properties))
     try:
         yield connection
     finally:

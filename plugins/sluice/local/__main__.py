@@ -17,7 +17,7 @@ from sluice.local.airflow_api import AirflowApi
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import told_in_short
-from sluice.local.home import SluiceHome, ensure_dags
+from sluice.local.home import SluiceHome
 from sluice.local.jars import checksums as current_checksums
 from sluice.local.jars import ensure_jars, jars_ready
 from sluice.local.postgresql import LocalPostgreSql
@@ -57,11 +57,11 @@ def checksums() -> None:
 @app.command()
 def archives() -> None:
     """Make the class-data-sharing archives that halve the start-up of both JVMs, by running one real interval."""
-    from sluice.local.archive import ensure_archives
+    from sluice.local.archive import archives_in_words
 
     with _console.status("Running one interval to archive the classes that it loads (a minute or two)"):
-        changed = ensure_archives(SluiceHome.from_env())
-    _console.print("The class archives are made." if changed else "The class archives are there already.")
+        how = archives_in_words(SluiceHome.from_env())
+    _console.print(f"The class archives are {how}", markup=False)
 
 
 @app.command()
@@ -78,7 +78,6 @@ def up(
     """Start the broker, Airflow and a worker, and print where to log in. Harmless when they run already."""
     home = SluiceHome.from_env().create()
     jars()
-    ensure_dags(runtime.project())
     with home.locked("runtime"):
         broker = LocalBroker(home, port=_BROKER_PORT)
         with _console.status("Starting the Kafka broker"):

@@ -11,10 +11,11 @@ from typing import Self
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from sluice import runtime
 from sluice.jvm.kept import MINUTES
 from sluice.local.environment import DEFAULT_PORT, AirflowEnvironment
 from sluice.local.errors import LocalRuntimeError
-from sluice.local.home import SluiceHome
+from sluice.local.home import SluiceHome, ensure_dags
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
 from sluice.pipeline.load import FOLDERS_VARIABLE
@@ -78,6 +79,8 @@ class LocalAirflow:
         if started:
             self._daemon.kill()  # children of a dead parent hold the port and the database
             self.environment = self._with_free_ports()
+            if self.environment.dags_folder is None:
+                ensure_dags(runtime.project())
             folder = self.environment.airflow_home
             folder.mkdir(parents=True, exist_ok=True)
             (folder / _PORT_FILE).write_text(str(self.environment.port))

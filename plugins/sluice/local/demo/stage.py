@@ -10,11 +10,11 @@ from rich.console import Console
 from sluice import runtime
 from sluice.errors import SluiceError
 from sluice.local.airflow import LocalAirflow
-from sluice.local.archive import ensure_archives
+from sluice.local.archive import archives_in_words
 from sluice.local.broker import LocalBroker
 from sluice.local.demo import screen
 from sluice.local.errors import LocalRuntimeError, told_in_short
-from sluice.local.home import SluiceHome, ensure_dags
+from sluice.local.home import SluiceHome
 from sluice.local.jars import ensure_jars
 
 _BROKER_PORT = 9092
@@ -52,9 +52,7 @@ class Stage:
             changed = ensure_jars(self.home, show)
             self.out.print("Jars     fetched" if changed else "Jars     there already")
             status.update("Archiving the classes of both JVMs: once, about a minute, and every interval starts faster")
-            made = ensure_archives(self.home)
-            ensure_dags(runtime.project())
-            self.out.print("Archives made" if made else "Archives there already")
+            self.out.print(f"Archives {archives_in_words(self.home)}", markup=False)
 
     def start(self) -> LocalAirflow:
         """The broker and Airflow, where they don't run yet."""

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from sluice.databases.address import JdbcAddress
 from sluice.databases.dialect import DatabaseColumn, Dialect
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.jvm.gateway import java_properties
 from sluice.sinks.jdbc.failures import database_errors
 from sluice.sinks.jdbc.options.names import staging_prefix
 from sluice.sinks.jdbc.statements import Target, staging
@@ -212,12 +213,9 @@ def connected(jvm: Any, address: JdbcAddress) -> Iterator[Database]:
         ActionRequiredError: the driver is missing, or the login is refused.
     """
     with database_errors("connecting to it", jvm, address):
-        properties = jvm.java.util.Properties()
-        for name, value in address.properties.items():
-            properties.setProperty(name, value)
         # Not by way of DriverManager, which hides drivers of other class loaders from its caller.
         driver = jvm.java.lang.Class.forName(address.dialect.driver).newInstance()
-        connection = driver.connect(address.url, properties)
+        connection = driver.connect(address.url, java_properties(jvm, address.properties))
     if connection is None:
         raise ActionRequiredError(
             f"{address.dialect.name}'s driver doesn't understand the connection's URL.",

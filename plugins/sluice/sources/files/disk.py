@@ -13,19 +13,19 @@ from urllib.parse import quote, unquote
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sources.files.entries import EDGE, IGNORED, Found, is_read
 
-_SCHEME = "file://"
+SCHEME = "file://"
 _PIECE = 1 << 16
 _NO_PERMISSION = (errno.EACCES, errno.EPERM)
 
 
 def place_of(uri: str) -> Path:
     """The place of a file, by its URI."""
-    return Path(unquote(uri.removeprefix(_SCHEME)))
+    return Path(unquote(uri.removeprefix(SCHEME)))
 
 
 def uri_of(path: str) -> str:
     """The URI of an absolute path."""
-    return _SCHEME + quote(os.fsencode(path), safe="/")
+    return SCHEME + quote(os.fsencode(path), safe="/")
 
 
 class Disk:
@@ -33,7 +33,7 @@ class Disk:
 
     def listing(self, folder: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[Found]:
         """See `Storage`."""
-        root = Path(folder.removeprefix(_SCHEME))  # as sinks read theirs: a path of a pipeline file has no escapes
+        root = Path(folder.removeprefix(SCHEME))  # as sinks read theirs: a path of a pipeline file has no escapes
         if not root.is_dir():
             raise ActionRequiredError(
                 "The folder of the files doesn't exist.",

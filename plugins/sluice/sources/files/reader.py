@@ -16,7 +16,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.records import bad_record
-from sluice.sources.files.disk import Disk
+from sluice.sources.files.disk import SCHEME, Disk
 from sluice.sources.files.entries import BITS, OBJECTS, Entry, Found, Storage
 from sluice.sources.files.log import entries
 from sluice.sources.files.s3 import SETTING, Bucket, bucket_of, of_source
@@ -24,8 +24,7 @@ from sluice.sources.kafka.cluster import KafkaCluster
 from sluice.storages import of_storage
 
 _OF_FILE = "at BIGINT, modified TIMESTAMP, start STRING, path STRING, header STRING"
-_DISK = "file://"
-_AT_ONCE = 16  # looks at files of a bucket
+_AT_ONCE = 16  # looks at files: in a bucket each is a request
 _MISHEADED = "sluice: the header differs"
 _TOO_LONG = "sluice: a file has too many lines"
 _BROKEN = (  # what Hadoop's codecs and zlib say
@@ -93,7 +92,7 @@ class FilesReader:
                     raise _not_as_listed(planned, number, entry, is_there=found is not None)
 
     def _looks(self, paths: Sequence[str]) -> Iterator[Found | None]:
-        """The files as they are now; some at a time, since each is a request to a bucket."""
+        """The files as they are now, some at a time."""
         storages = [self._storage(path) for path in paths]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             yield from pool.map(lambda storage, path: storage.look(path), storages, paths)
@@ -136,7 +135,7 @@ class FilesReader:
                 files=", ".join(e.path for r in ranges for _, e in self._entries(r))[:2000],
                 **where,
             )
-        named = (e.path for r in ranges for _, e in self._entries(r) if unquote(e.path).removeprefix(_DISK) in text)
+        named = (e.path for r in ranges for _, e in self._entries(r) if unquote(e.path).removeprefix(SCHEME) in text)
         file = next(named, None)
         if file is not None:
             answer = of_storage(text, file)
