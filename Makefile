@@ -46,7 +46,7 @@ $(JARS): $(PACKAGES) $(addprefix plugins/sluice/local/,ivy.xml jars.sha256)
 $(ARCHIVES): $(JARS) $(addprefix plugins/sluice/local/archive,.py _intervals.py _application.py)
 	@echo "==> Archiving the JVMs' classes, so that every interval starts in half the time"
 	@$(RUN) -m sluice.local archives
-	@touch -c $@  # not there where they could not be made, which the next make tries again
+	@touch $@
 
 up: install ## Start Kafka and Airflow, and print where to log in
 	@$(RUN) -m sluice.local up

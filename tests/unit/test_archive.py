@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.local import archive
-from sluice.local.archive import archives_in_words
+from sluice.local.archive import ArchivesMissingError, archives_in_words
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 
@@ -28,7 +28,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch, failing: int) -> list[SluiceHome]:
     def make(home: SluiceHome) -> None:
         made.append(home)
         if len(made) <= failing:
-            raise LocalRuntimeError("They ended with -6.", next_step="run it again.", detail="Assertion failed")
+            raise ArchivesMissingError("They ended with -6.", next_step="run it again.", detail="Assertion failed")
 
     monkeypatch.setattr(archive, "_make", make)
     return made
@@ -49,7 +49,6 @@ def test_an_install_is_whole_without_archives_and_the_next_one_tries_again(
     said = archives_in_words(home)
     assert said.startswith("not made; all works without them, only slower.")
     assert "Assertion failed" in said
-    assert not (home.archive / "stamp").exists()
     assert archives_in_words(home) == "made"
     assert len(made) == 4
 
@@ -61,4 +60,13 @@ def test_archives_of_other_jars_are_not_taken_for_present_ones_after_a_failure(
     (home.archive / "stamp").write_text("of an earlier release")
     attempts(monkeypatch, failing=3)
     archives_in_words(home)
-    assert not (home.archive / "stamp").exists()
+    assert (home.archive / "stamp").read_text() == "not made"
+
+
+def test_a_machine_without_java_is_told(home: SluiceHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Path:
+        raise LocalRuntimeError("There is no Java.", next_step="install it.")
+
+    monkeypatch.setattr(archive, "java_home", missing)
+    with pytest.raises(LocalRuntimeError, match="There is no Java"):
+        archives_in_words(home)

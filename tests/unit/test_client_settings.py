@@ -106,8 +106,8 @@ def test_the_ends_of_topics_are_asked_for_as_followers_read_them_and_only_where_
         asked.append((sorted((one.topic, one.partition) for one in wanted), how["isolation_level"]))
         return {partition: SimpleNamespace(offset=len(partition.topic)) for partition in wanted}
 
-    def ask(request: Any, connected: bool = False) -> Any:
-        assert connected  # else librdkafka may wait for seconds
+    def ask(request: Any, connected_by: str) -> Any:
+        assert connected_by == "a"  # else librdkafka may wait for seconds
         return request(SimpleNamespace(list_offsets=list_offsets))
 
     following = _following("a", "bb")

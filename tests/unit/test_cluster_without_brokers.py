@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -42,6 +43,10 @@ class _Connection(socketserver.BaseRequestHandler):
     server: _Broker
 
     def handle(self) -> None:
+        with suppress(ConnectionError):  # the client has ended
+            self._answer()
+
+    def _answer(self) -> None:
         while head := self.request.recv(4, socket.MSG_WAITALL):
             request = self.request.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
             key, version, correlation = struct.unpack(">hhi", request[:8])

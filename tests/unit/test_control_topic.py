@@ -30,15 +30,6 @@ _NAMES = (f"control-{number}" for number in count())
 OTHER = "file:///lake/other"
 
 
-class Connected(Clients):
-    """The cluster in memory has no controller, for which a description of a cluster waits: it lists its topics."""
-
-    def ask(self, request, connected=False):
-        if connected:
-            self.admin.list_topics(timeout=10)
-        return super().ask(request)
-
-
 class Control(ControlTopic):
     """Messages above a limit, which the cluster in memory doesn't say, go in parts."""
 
@@ -66,7 +57,7 @@ def cluster() -> Iterator[KafkaSettings]:
 
 @pytest.fixture
 def control(cluster) -> Control:
-    return Control(cluster, next(_NAMES), Connected(cluster))
+    return Control(cluster, next(_NAMES), Clients(cluster))
 
 
 def foreign(control: Control, value: bytes, table: str = TABLE) -> None:
@@ -165,7 +156,7 @@ def test_a_follower_gets_the_log_with_each_message_and_between_them(control):
 
 
 def test_a_worker_follows_several_topics_by_one_consumer_until_it_is_stopped(cluster):
-    topics = {control.topic: control for control in (Control(cluster, next(_NAMES), Connected(cluster)) for _ in "ab")}
+    topics = {control.topic: control for control in (Control(cluster, next(_NAMES), Clients(cluster)) for _ in "ab")}
     (one, first), (another, second) = topics.items()
     found: SimpleQueue[Any] = SimpleQueue()
     began: list[Any] = []
@@ -181,7 +172,7 @@ def test_a_worker_follows_several_topics_by_one_consumer_until_it_is_stopped(clu
         lambda *since: began.append(since),
         lambda: found.put("dead"),
     )
-    following._clients = Connected(cluster)
+    following._clients = Clients(cluster)
     following.start()
     assert found.get(timeout=30) == (one, [(0, start(INSTANT))])
     first.send(status(INSTANT))
@@ -280,9 +271,9 @@ def test_where_there_is_a_secret_the_latest_messages_are_signed_ones_alone(clust
     """The first signed one may be further back than what is read."""
     named = next(_NAMES)
     secret = KafkaSettings(cluster.name, {**cluster.librdkafka, "sluice.control.secret": "0123456789abcdef"})
-    plain = Control(cluster, named, Connected(cluster))
+    plain = Control(cluster, named, Clients(cluster))
     plain.send(status(INSTANT, 1))
-    signed = Control(secret, named, Connected(secret))
+    signed = Control(secret, named, Clients(secret))
     signed.signatures._topic_id = lambda _: None  # the cluster in memory gives none
     signed.send(status(INSTANT, 2))
     assert [offset for offset, _ in plain.recent(TABLE, 9)] == [0, 1]

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
 
 from sluice import runtime
 from sluice.local import archive_intervals
@@ -27,24 +27,37 @@ from sluice.local.java import java_home
 from sluice.local.venv import search_path
 
 _ATTEMPTS = 3
+_MOST_SECONDS = 900  # until the last attempt has begun; one takes 40 on two cores that have nothing else to do
+
+
+_NOT_MADE = "not made"  # so that make doesn't try again at each command
+
+
+class ArchivesMissingError(LocalRuntimeError):
+    """The intervals that fill the archives failed."""
 
 
 def ensure_archives(home: SluiceHome) -> bool:
     """Make the archives unless they are there for the present jars and Java; True if they were made.
 
     Raises:
-        LocalRuntimeError: the intervals failed, three times. Everything works without archives, only slower.
+        ArchivesMissingError: the intervals failed, several times. Everything works without archives, only slower.
+        LocalRuntimeError: there is no Java.
     """
-    stamp = home.archive / "stamp"
+    stamp, java = home.archive / "stamp", java_home()
     jars = [*runtime.jars("spark"), *runtime.jars("coordinator"), *runtime.local_jars(), *class_path(home, "broker")]
-    made_for = "\n".join(map(str, [java_home(), *jars]))
+    made_for = "\n".join(map(str, [java, *jars]))
     if stamp.exists() and stamp.read_text() == made_for:
         return False
     home.create()
-    stamp.unlink(missing_ok=True)
-    os.environ["JAVA_HOME"] = str(java_home())  # the archive fits only the JVM that made it
+    stamp.write_text(_NOT_MADE)
+    os.environ["JAVA_HOME"] = str(java)  # the archive fits only the JVM that made it
     # A step of an interval may fail on a busy machine, and Airflow would try it again.
-    again = Retrying(retry=retry_if_exception_type(LocalRuntimeError), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
+    again = Retrying(
+        retry=retry_if_exception_type(ArchivesMissingError),
+        stop=stop_after_attempt(_ATTEMPTS) | stop_after_delay(_MOST_SECONDS),
+        reraise=True,
+    )
     again(_make, home)
     stamp.write_text(made_for)
     return True
@@ -54,7 +67,7 @@ def archives_in_words(home: SluiceHome) -> str:
     """Make the archives where they are missing, and say how that went: an install without them is whole."""
     try:
         made = ensure_archives(home)
-    except LocalRuntimeError as error:
+    except ArchivesMissingError as error:
         return f"not made; all works without them, only slower. {error}"
     return "made" if made else "there already"
 
@@ -64,8 +77,11 @@ def _make(home: SluiceHome) -> None:
         left.unlink()
     with tempfile.TemporaryDirectory(prefix="sluice-archive-") as scratch:
         broker = LocalBroker(home, data=Path(scratch) / "broker")
-        with archiving(BROKER):
-            broker.start()
+        try:
+            with archiving(BROKER):
+                broker.start()
+        except LocalRuntimeError as error:
+            raise ArchivesMissingError(error.what, next_step=error.next_step, detail=error.detail) from error
         try:
             _run_intervals(broker.bootstrap, scratch)
         finally:
@@ -80,8 +96,8 @@ def _run_intervals(bootstrap: str, scratch: str) -> None:
     environment = {**os.environ, **search_path(runtime.packages())}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
-        raise LocalRuntimeError(
+        raise ArchivesMissingError(
             f"The intervals that fill the class-data-sharing archives ended with {done.returncode}.",
-            next_step=f"run `{runtime.command('install')}` again, when less runs on this machine.",
+            next_step=f"run `{sys.executable} -m sluice.local archives` when less runs on this machine.",
             detail=done.stdout + done.stderr,
         )

@@ -49,6 +49,7 @@ class Disk:
                         if not entry.name.startswith(IGNORED):
                             waiting.append(entry.path)
                     elif is_read(entry.name, entry.path.removeprefix(above), include, exclude) and entry.is_file():
+                        _require_utf8(entry.path)
                         try:
                             yield _found(entry.path, entry.stat())
                         except FileNotFoundError:
@@ -89,6 +90,17 @@ class Disk:
 
 def _found(path: str, status: os.stat_result) -> Found:
     return Found(uri_of(path), status.st_size, status.st_mtime_ns // 1000, str(status.st_ino))
+
+
+def _require_utf8(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ActionRequiredError(
+            "A file's name isn't UTF-8, and Java, which reads the file, has no path for it.",
+            next_step="rename the file, or leave it out by the source's `exclude`.",
+            path=path.encode(errors="backslashreplace").decode(),
+        ) from error
 
 
 def _digest(content: bytes) -> str:

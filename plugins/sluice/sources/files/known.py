@@ -78,10 +78,18 @@ class Known:
             self._db.execute("CREATE INDEX by_path ON entries (path, number)")
             self._db.execute("CREATE INDEX there ON found (id)")
         last = f"(SELECT max(number) FROM entries e WHERE e.{self._key} = f.{self._key})"
+        # A file of before that was put back has an entry, though not the last one, and is read once.
+        as_last = (
+            "(b.number IS NOT NULL AND b.path = f.path AND b.size = f.size AND b.modified = f.modified AND b.id = f.id)"
+        )
+        as_any = (
+            "EXISTS (SELECT 1 FROM entries e WHERE e.path = f.path AND e.size = f.size AND e.modified = f.modified "
+            "AND e.id = f.id)"
+        )
         rows = self._db.execute(
             f"SELECT f.path, f.size, f.modified, f.id, b.number, {', '.join(f'b.{c}' for c in _COLUMNS.split(', '))} "
-            f"FROM found f LEFT JOIN entries b ON b.number = {last} WHERE b.number IS NULL OR b.size != f.size OR "
-            "b.modified != f.modified OR b.id != f.id OR b.path != f.path ORDER BY f.modified, f.path"
+            f"FROM found f LEFT JOIN entries b ON b.number = {last} WHERE NOT {as_last if self._grows else as_any} "
+            "ORDER BY f.modified, f.path"
         )
         for path, size, modified, id_, number, *before in rows:
             found = Found(path, size, modified, id_)
