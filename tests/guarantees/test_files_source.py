@@ -168,6 +168,38 @@ def test_files_that_grow_and_rotate_are_read_line_by_line(make):
     assert "was replaced under its name" in loaded.refused()
 
 
+def test_committed_files_leave_the_folder_by_choice(make, tmp_path):
+    """Not before they are committed; a later file may have the name again."""
+    done = tmp_path / "done"
+    loaded = make(clean_source="archive", archive_path=str(done), clean_after="0 seconds", on_change="reread")
+    loaded.put("a.csv", line(1))
+    loaded.put("deep/b.csv", line(2))
+    started = loaded.flow.start()
+    again = loaded.flow.start()  # the first one is superseded, and nothing is committed
+    assert (loaded.folder / "a.csv").exists()
+    assert again != started
+    assert loaded.interval() == [1, 2]
+    loaded.put("c.csv", line(3))
+    assert loaded.interval() == [1, 2, 3]
+    assert sorted(str(one.relative_to(done)) for one in done.rglob("*.csv")) == ["a.csv", "deep/b.csv"]
+    loaded.put("a.csv", line(4))
+    assert loaded.interval() == [1, 2, 3, 4]
+    loaded.flow.interval_is_empty()
+    assert [one.name for one in loaded.folder.rglob("*") if one.is_file()] == []
+    assert (done / "a-1.csv").read_text() == f"{line(4)}\n"
+
+
+def test_files_that_no_interval_has_read_never_leave_the_folder(make):
+    """Their offsets are below the position, and not committed."""
+    loaded = make(clean_source="delete", clean_after="0 seconds", on_change="reread", starting_offsets="latest")
+    loaded.put("a.csv", line(1))
+    loaded.flow.interval_is_empty()
+    loaded.put("b.csv", line(2))
+    assert loaded.interval() == [2]
+    loaded.flow.interval_is_empty()
+    assert [one.name for one in loaded.folder.iterdir()] == ["a.csv"]
+
+
 def test_a_start_that_is_repeated_or_has_died_adds_no_file_twice(make):
     """Nor does one that wakes up behind another: the log is the later one's."""
     loaded = make()

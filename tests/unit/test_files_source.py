@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import nullcontext
 
 import pytest
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.messages import PlannedRange
+from sluice.sources.files import cleaning as cleaning_of
+from sluice.sources.files.cleaning import Cleaning
 from sluice.sources.files.disk import Disk, place_of, uri_of
-from sluice.sources.files.entries import BITS, Entry, Found, decoded, encoded, is_read, new_lines, whole_file
+from sluice.sources.files.entries import BITS, Entry, Found, Logged, decoded, encoded, is_read, new_lines, whole_file
 from sluice.sources.files.known import Known
 from sluice.sources.files.options import FilesOfFolder
 from sluice.sources.files.reader import FilesReader
@@ -19,6 +22,7 @@ from sluice.sources.files.s3 import uri_of as uri_of_object
 from sluice.storages import S3
 
 SECTION = {"path": "/data/in", "log": "files"}
+ARCHIVE = {"clean_source": "archive", "on_change": "reread"}
 
 
 @pytest.mark.parametrize(
@@ -147,9 +151,14 @@ def test_a_bucket_has_the_section_s_connection():
     assert (with_login.bucket_logins, with_login.connections) == ({"lake": "aws_default"}, ())
 
 
+def logged(*entries, partition=0, listed=0):
+    """Entries in one partition of a log, each listed a millisecond after the one before."""
+    return [Logged(partition, number, listed + number, entry) for number, entry in enumerate(entries)]
+
+
 def compared(entries, found, *, grows=False):
     with Known(grows=grows) as known:
-        known.learn(entries)
+        known.learn(logged(*entries))
         known.see(found)
         return list(known.compared())
 
@@ -163,6 +172,127 @@ def test_only_files_that_are_not_as_listed_are_looked_at_the_oldest_first():
     again = [whole_file(a, None), whole_file(replaced, None)]
     assert compared(again, [replaced]) == []
     assert compared(again, [a]) == []  # put back, and read already
+    other = Found("file:///a", 6, 5, "a3")
+    assert compared(again, [other]) == [(other, whole_file(replaced, None), None)]
+
+
+class TestCleaning:
+    """Only files that are committed, and as they were read, leave their folder; another file never does."""
+
+    def found(self, file):
+        found = Disk().look(uri_of(str(file)))
+        assert found is not None
+        return found
+
+    def folder(self, tmp_path, *names):
+        folder = tmp_path / "in"
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(name)
+        return folder
+
+    def below(self, folder):
+        return sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
+
+    @pytest.mark.parametrize("archive", [None, "done"])
+    def test_a_file_leaves_and_its_folder_stays(self, tmp_path, archive):
+        folder = self.folder(tmp_path, "a.csv", "deep/b.csv", "c.csv")
+        to = tmp_path / archive if archive else None
+        cleaning = Cleaning(f"file://{folder}", to and f"file://{to}")
+        assert cleaning.clean(self.found(folder / "a.csv"))
+        assert cleaning.clean(self.found(folder / "deep/b.csv"))
+        assert self.below(folder) == ["c.csv", "deep"]
+        if to:
+            assert self.below(to) == ["a.csv", "deep", "deep/b.csv"]
+            self.folder(tmp_path, "a.csv")
+            assert cleaning.clean(self.found(folder / "a.csv"))
+            assert self.below(to) == ["a-1.csv", "a.csv", "deep", "deep/b.csv"]
+
+    def test_another_file_under_the_name_stays(self, tmp_path):
+        folder = self.folder(tmp_path, "a.csv")
+        read = self.found(folder / "a.csv")
+        (folder / "a.csv").write_text("other lines")
+        assert not Cleaning(str(folder), None).clean(read)
+        assert ((folder / "a.csv").read_text(), self.below(folder)) == ("other lines", ["a.csv"])
+        (folder / "a.csv").unlink()
+        assert not Cleaning(str(folder), None).clean(read)
+        assert self.below(folder) == []
+
+    def test_another_file_stays_though_a_third_has_taken_its_name(self, tmp_path, monkeypatch):
+        """It comes in the very moment in which the file is moved aside."""
+        folder = self.folder(tmp_path, "a.tar.csv")
+        read = self.found(folder / "a.tar.csv")
+        (folder / "a.tar.csv").write_text("second")
+
+        class Look(Disk):
+            def look(self, uri):
+                (folder / "a.tar.csv").write_text("third")
+                return super().look(uri)
+
+        monkeypatch.setattr(cleaning_of, "Disk", Look)
+        assert not Cleaning(str(folder), None).clean(read)
+        assert {one.name: one.read_text() for one in folder.iterdir()} == {
+            "a.tar.csv": "third",
+            "a-1.tar.csv": "second",
+        }
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_what_a_death_left_aside_goes_on_or_back(self, tmp_path, committed):
+        folder = self.folder(tmp_path, "deep/a.csv")
+        read = self.found(folder / "deep/a.csv")
+        aside = folder / ".sluice-cleaning/deep"
+        aside.mkdir(parents=True)
+        (folder / "deep/a.csv").rename(aside / "a.csv")
+        asked = []
+        Cleaning(str(folder), None).finish(lambda one: bool(asked.append(one)) or committed)
+        assert asked == [read]
+        assert self.below(folder) == (["deep"] if committed else ["deep", "deep/a.csv"])
+
+    def test_a_death_between_the_two_names_of_a_move_leaves_one_copy(self, tmp_path):
+        folder = self.folder(tmp_path, ".sluice-cleaning/a.csv")
+        (tmp_path / "done").mkdir()
+        os.link(folder / ".sluice-cleaning/a.csv", tmp_path / "done/a.csv")
+        Cleaning(str(folder), str(tmp_path / "done")).finish(lambda _: True)
+        assert (self.below(folder), self.below(tmp_path / "done")) == ([], ["a.csv"])
+
+    def test_a_file_system_without_links_moves_all_the_same(self, tmp_path, monkeypatch):
+        def link(*_, **__):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", link)
+        folder = self.folder(tmp_path, "a.csv")
+        self.folder(tmp_path.joinpath("done"), "b")
+        (tmp_path / "done/a.csv").write_text("of before")
+        assert Cleaning(str(folder), str(tmp_path / "done")).clean(self.found(folder / "a.csv"))
+        assert (tmp_path / "done/a-1.csv").read_text() == "a.csv"
+
+    def test_an_archive_that_cannot_be_written_to_is_told(self, tmp_path):
+        folder = self.folder(tmp_path, "a.csv")
+        (tmp_path / "done").write_text("no folder")
+        with pytest.raises(RetryableError, match="can't be taken out of its folder"):
+            Cleaning(str(folder), str(tmp_path / "done")).clean(self.found(folder / "a.csv"))
+        (tmp_path / "done").unlink()
+        Cleaning(str(folder), str(tmp_path / "done")).finish(lambda _: True)
+        assert self.below(tmp_path / "done") == ["a.csv"]
+
+    def test_only_committed_entries_of_long_ago_let_a_file_go(self):
+        """Passed-over ones aren't committed; a file with a further entry waits for that."""
+        a, b, c, d = (Found(f"file:///{name}", 5, time, name) for time, name in enumerate("abcd"))
+        again = Found("file:///b", 6, 9, "b2")
+        with Known(grows=False) as known:
+            known.learn(logged(*(whole_file(one, None) for one in (a, b, c)), listed=100))
+            known.learn(logged(whole_file(again, None), whole_file(d, None), partition=1, listed=200))
+            known.see([a, b, c._replace(size=7), d])
+            assert len(list(known.compared())) == 1
+            assert list(known.committed(1000)) == []
+            known.cover(0, [(0, 3)])
+            assert list(known.committed(1000)) == [a]  # b was listed again since; c is another file now
+            assert known.is_committed(c)
+            assert not known.is_committed(d)
+            known.cover(1, [(0, 1)])
+            assert list(known.committed(1000)) == [a, b]
+            assert list(known.committed(150)) == [a]
+            assert list(known.committed(99)) == []
 
 
 def test_a_log_that_has_a_file_twice_is_refused():
@@ -228,6 +358,14 @@ class TestGrowing:
         ({"topics": "t"}, "is for records of Kafka's"),
         ({"max_records": 5}, "is for records of Kafka's"),
         ({"header": "a\nb"}, "one line"),
+        ({"clean_source": "archive"}, "belong together"),
+        ({"archive_path": "/data/done"}, "belong together"),
+        ({"clean_source": "delete"}, "needs `on_change: reread`"),
+        ({"clean_source": "delete", "on_change": "reread", "grows": True}, "leave old ones to logrotate"),
+        ({"clean_source": "delete", "on_change": "reread", "path": "s3a://b/in"}, "lifecycle rule"),
+        ({**ARCHIVE, "archive_path": "s3a://b/done"}, "a folder of a disk"),
+        ({**ARCHIVE, "archive_path": "/data/in/done"}, "neither within the other"),
+        ({**ARCHIVE, "archive_path": "/data"}, "neither within the other"),
         ({"log": "a b"}, "pattern"),
     ],
 )

@@ -85,6 +85,21 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.size, self.modified, self.id) == (found.size, found.modified, found.id)
 
 
+class Logged(NamedTuple):
+    """An entry in its log.
+
+    Attributes:
+        partition: the log's.
+        number: the entry's, in its partition.
+        listed: when it was added, in milliseconds since 1970.
+    """
+
+    partition: int
+    number: int
+    listed: int
+    entry: Entry
+
+
 class Storage(Protocol):
     """Where a folder's files are.
 

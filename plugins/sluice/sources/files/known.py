@@ -11,10 +11,16 @@ from itertools import islice
 from typing import NamedTuple, Self
 
 from sluice.errors import ActionRequiredError
-from sluice.sources.files.entries import Entry, Found
+from sluice.sources.files.entries import Entry, Found, Logged
 
 _BATCH = 10_000
 _COLUMNS = "path, size, modified, id, start, end, head, tail, header"
+_SAME = "(e.path = f.path AND e.size = f.size AND e.modified = f.modified AND e.id = f.id)"
+_LISTED = f"EXISTS (SELECT 1 FROM entries e WHERE {_SAME})"
+_COVERED = (
+    "(e.at < coalesce((SELECT c.end FROM covered c WHERE c.part = e.part AND c.start <= e.at "
+    "ORDER BY c.start DESC LIMIT 1), 0))"
+)
 
 
 class Compared(NamedTuple):
@@ -44,10 +50,11 @@ class Known:
         self._db = sqlite3.connect("", isolation_level=None)  # a file that is gone when it is closed
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute(
-            "CREATE TABLE entries (number INTEGER PRIMARY KEY, path TEXT, size INT, modified INT, id TEXT, start INT, "
-            "end INT, head TEXT, tail TEXT, header TEXT)"
+            "CREATE TABLE entries (number INTEGER PRIMARY KEY, part INT, at INT, listed INT, path TEXT, size INT, "
+            "modified INT, id TEXT, start INT, end INT, head TEXT, tail TEXT, header TEXT)"
         )
         self._db.execute("CREATE TABLE found (path TEXT, size INT, modified INT, id TEXT)")
+        self._db.execute("CREATE TABLE covered (part INT, start INT, end INT, PRIMARY KEY (part, start)) WITHOUT ROWID")
 
     def __enter__(self) -> Self:
         return self
@@ -55,11 +62,14 @@ class Known:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def learn(self, entries: Iterable[Entry]) -> int:
+    def learn(self, entries: Iterable[Logged]) -> int:
         """Take entries of the log in, in their order; returns their number."""
         return self._insert(
-            f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((e.path, e.size, e.modified, e.id, e.start, e.end, e.head, e.tail, e.header) for e in entries),
+            f"INSERT INTO entries (part, at, listed, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (part, at, listed, e.path, e.size, e.modified, e.id, e.start, e.end, e.head, e.tail, e.header)
+                for part, at, listed, e in entries
+            ),
         )
 
     def see(self, found: Iterable[Found]) -> int:
@@ -79,17 +89,10 @@ class Known:
             self._db.execute("CREATE INDEX there ON found (id)")
         last = f"(SELECT max(number) FROM entries e WHERE e.{self._key} = f.{self._key})"
         # A file of before that was put back has an entry, though not the last one, and is read once.
-        as_last = (
-            "(b.number IS NOT NULL AND b.path = f.path AND b.size = f.size AND b.modified = f.modified AND b.id = f.id)"
-        )
-        as_any = (
-            "EXISTS (SELECT 1 FROM entries e WHERE e.path = f.path AND e.size = f.size AND e.modified = f.modified "
-            "AND e.id = f.id)"
-        )
+        same = f"(b.number IS NOT NULL AND {_SAME.replace('e.', 'b.')})" if self._grows else _LISTED
         rows = self._db.execute(
             f"SELECT f.path, f.size, f.modified, f.id, b.number, {', '.join(f'b.{c}' for c in _COLUMNS.split(', '))} "
-            f"FROM found f LEFT JOIN entries b ON b.number = {last} WHERE NOT {as_last if self._grows else as_any} "
-            "ORDER BY f.modified, f.path"
+            f"FROM found f LEFT JOIN entries b ON b.number = {last} WHERE NOT {same} ORDER BY f.modified, f.path"
         )
         for path, size, modified, id_, number, *before in rows:
             found = Found(path, size, modified, id_)
@@ -97,6 +100,32 @@ class Known:
                 yield Compared(found, Entry(*before))
             else:
                 yield Compared(found, None, self._displaced(found) if self._grows else None)
+
+    def cover(self, partition: int, stretches: Iterable[tuple[int, int]]) -> None:
+        """Take in which entries of a partition of the log are committed: those from a number up to another."""
+        self._insert("INSERT INTO covered VALUES (?, ?, ?)", ((partition, start, end) for start, end in stretches))
+
+    def committed(self, before: int) -> Iterator[Found]:
+        """The files that are as an entry says, and of which each entry is committed, the oldest first.
+
+        To be asked after `compared`, and not for files that grow.
+
+        Args:
+            before: when a file's entries have to have been added, in milliseconds since 1970.
+        """
+        rows = self._db.execute(
+            f"SELECT f.* FROM found f WHERE {_LISTED} AND NOT EXISTS (SELECT 1 FROM entries e "
+            f"WHERE e.path = f.path AND (e.listed > ? OR NOT {_COVERED})) ORDER BY f.modified, f.path",
+            (before,),
+        )
+        return (Found(*row) for row in rows)
+
+    def is_committed(self, found: Found) -> bool:
+        """Whether there is an entry of a file as it was found, and it is committed."""
+        row = self._db.execute(
+            f"SELECT 1 FROM entries e WHERE path = ? AND size = ? AND modified = ? AND id = ? AND {_COVERED}", found
+        ).fetchone()
+        return row is not None
 
     def _displaced(self, found: Found) -> Entry | None:
         row = self._db.execute(

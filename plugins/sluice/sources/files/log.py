@@ -17,7 +17,7 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors, until_it_is_known, until_there_is_a_leader
 from sluice.kafka.transactional import TIMEOUT, Record, TransactionalSender, ensure_topic, identity_of, read_all
-from sluice.sources.files.entries import Entry, decoded, encoded
+from sluice.sources.files.entries import Entry, Logged, decoded, encoded
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _CHUNK = 50_000  # entries of a transaction: some 15 MB
@@ -68,8 +68,8 @@ def _led_partitions(admin: AdminClient, topic: str) -> list[int]:
 
 def entries(
     settings: KafkaSettings, topic: str, partition: int, start: int, end: int | None = None
-) -> Iterator[tuple[int, Entry]]:
-    """The entries with numbers from `start` up to `end`, or up to the log's present end, with their numbers.
+) -> Iterator[Logged]:
+    """The entries with numbers from `start` up to `end`, or up to the log's present end.
 
     Raises:
         ActionRequiredError: the log doesn't have all of them any more, or has something else.
@@ -80,7 +80,7 @@ def entries(
         assert number is not None
         if end is not None and number >= end:
             break
-        yield number, decoded(record.value(), number)
+        yield Logged(partition, number, record.timestamp()[1], decoded(record.value(), number))
     _require_kept(settings, topic, partition, start)  # after the read, so that nothing was removed before or in it
 
 

@@ -46,6 +46,13 @@ class FilesOfFolder(SourceOptions):
     the same file."""
     on_change: Literal["fail", "reread", "ignore"] = "fail"
     """What to do with a file whose content was replaced under its name: fail, read all of the new content, or none."""
+    clean_source: Literal["keep", "archive", "delete"] = "keep"
+    """What becomes of a disk's files that are committed: they stay, a later START moves them into `archive_path`, or
+    deletes them. Replays and verifications of their intervals can't read them any more."""
+    archive_path: TablePath | None = None
+    """The folder for `clean_source: archive`, on the same file system, not within `path`."""
+    clean_after: Duration = timedelta(days=7)
+    """`clean_source` leaves a file where it is for so long after it was listed."""
     header: str | None = None
     """The first line that each file has to have, such as `id,name`. It is no record, and other files are refused."""
     max_files: Annotated[int, Field(gt=0, le=100_000)] = 1000
@@ -90,6 +97,26 @@ class FilesOfFolder(SourceOptions):
         require_bucket(self.connection or None, self.path)
         if self.grows and self.path.startswith(_BUCKET):
             raise ValueError("`grows` is for files of a disk: an object never grows, and a new one is read as a whole")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_cleaned(self) -> FilesOfFolder:
+        if (self.clean_source == "archive") != (self.archive_path is not None):
+            raise ValueError("`archive_path` and `clean_source: archive` belong together")
+        if self.clean_source == "keep":
+            return self
+        if self.path.startswith(_BUCKET):
+            raise ValueError("`clean_source` is for files of a disk: give the bucket a lifecycle rule")
+        if self.grows:
+            raise ValueError("`clean_source` is for files that don't grow: leave old ones to logrotate")
+        if self.on_change != "reread":
+            raise ValueError("once a file is gone its name may come again: `clean_source` needs `on_change: reread`")
+        if self.archive_path is not None:
+            if not self.archive_path.startswith(_DISK):
+                raise ValueError("`archive_path` is a folder of a disk, such as /data/done")
+            above = [f"{one.rstrip('/')}/" for one in (self.path, self.archive_path)]
+            if above[0].startswith(above[1]) or above[1].startswith(above[0]):
+                raise ValueError("`archive_path` and `path` are separate folders, neither within the other")
         return self
 
     @model_validator(mode="after")

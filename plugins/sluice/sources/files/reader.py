@@ -166,7 +166,7 @@ class FilesReader:
         if planned not in self._known:
             end = -(-planned.end >> BITS)
             found = entries(self._settings, planned.topic, planned.partition, planned.start >> BITS, end)
-            self._known[planned] = list(found)
+            self._known[planned] = [(one.number, one.entry) for one in found]
         return self._known[planned]
 
     # A range

@@ -7,21 +7,36 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from sluice.connectors.options import SourceOptions
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import Jvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
+from sluice.logs import log
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
-from sluice.protocol.state import ClusterState, PartitionBounds
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark
+from sluice.sources.files.cleaning import Cleaning
 from sluice.sources.files.disk import Disk
-from sluice.sources.files.entries import BITS, OBJECTS, Entry, Found, Storage, changed, new_lines, whole_file
+from sluice.sources.files.entries import (
+    BITS,
+    OBJECTS,
+    Entry,
+    Found,
+    Logged,
+    Storage,
+    changed,
+    new_lines,
+    whole_file,
+)
 from sluice.sources.files.known import Compared, Known
 from sluice.sources.files.log import Appending, ensure_log, entries
 from sluice.sources.files.options import FilesOfFolder
 from sluice.sources.files.s3 import Bucket, bucket_of
 from sluice.sources.kafka.cluster import KafkaCluster
+
+_CLEANED_AT_ONCE = 10_000  # files of a START: a minute on a slow disk
 
 
 def source_of(options: SourceOptions, settings: KafkaSettings) -> FilesSource:
@@ -76,17 +91,19 @@ class FilesSource:
         partitions = ensure_log(self._settings, topic, self._options.splits)
         listed_at = datetime.now(UTC)
         truncated: dict[TopicPartition, int] = {}
+        remarks: tuple[Remark, ...] = ()
         if checkpoint is not None:
             truncated = self._truncated(topic, checkpoint)
             if not truncated:  # else files would be added again whose entries are gone
-                self._add_new(topic, partitions, listed_at)
-        log = self._cluster.state(topics, None)
+                remarks = self._add_new(topic, partitions, listed_at, checkpoint)
+        of_log = self._cluster.state(topics, None)
         known = checkpoint or Checkpoint()
-        bounds = [self._bounds(one, known, listed_at - self._options.min_age) for one in log.partitions]
+        bounds = [self._bounds(one, known, listed_at - self._options.min_age) for one in of_log.partitions]
         return replace(
-            log,
+            of_log,
             partitions=bounds,
             truncated=truncated,
+            remarks=remarks,
             waits=any(one.window_end < one.log_end for one in bounds),
         )
 
@@ -132,7 +149,7 @@ class FilesSource:
         if position >= end:
             return end
         files, size = 0, 0
-        for number, entry in entries(self._settings, tp.topic, tp.partition, position, end):
+        for _, number, _, entry in entries(self._settings, tp.topic, tp.partition, position, end):
             files, size = files + 1, size + entry.end - entry.start
             too_large = self._options.max_bytes is not None and size > self._options.max_bytes
             if files > self._options.max_files or (too_large and files > 1):
@@ -141,7 +158,9 @@ class FilesSource:
 
     # Listing
 
-    def _add_new(self, topic: str, partitions: Collection[int], now: datetime) -> None:
+    def _add_new(
+        self, topic: str, partitions: Collection[int], now: datetime, checkpoint: Checkpoint
+    ) -> tuple[Remark, ...]:
         options = self._options
         with Known(grows=options.grows) as known:
             positions = dict.fromkeys(partitions, 0)
@@ -160,6 +179,28 @@ class FilesSource:
                 known.see(found for found in listing if found.modified <= oldest)
             new = (entry for one in known.compared() if (entry := self._entry(one)) is not None)
             appending.append((_partition(entry, options.grows, len(partitions)), entry) for entry in new)
+            return self._clean(known, topic, partitions, now, checkpoint)
+
+    def _clean(
+        self, known: Known, topic: str, partitions: Collection[int], now: datetime, checkpoint: Checkpoint
+    ) -> tuple[Remark, ...]:
+        """Take files out of the folder whose lines the table has; a remark if that fails, as no line waits for it."""
+        options = self._options
+        if options.clean_source == "keep":
+            return ()
+        of_log = [TopicPartition(self.name, topic, p) for p in partitions]
+        for tp in of_log:  # not what is below the position: that may have been passed over
+            known.cover(tp.partition, ((-(-start >> BITS), end >> BITS) for start, end in checkpoint.covered(tp)))
+        cleaning = Cleaning(options.path, options.archive_path)
+        before = int((now - options.clean_after).timestamp() * 1e3)
+        try:
+            cleaning.finish(known.is_committed)
+            for found in islice(known.committed(before), _CLEANED_AT_ONCE):
+                cleaning.clean(found)
+        except (ActionRequiredError, RetryableError) as error:
+            log.warning("committed files stay in their folder", folder=options.path, reason=str(error))
+            return (Remark(of_log[0], f"committed files stay in their folder: {error}"),)
+        return ()
 
     @contextmanager
     def _storage(self) -> Iterator[Storage]:
@@ -169,10 +210,10 @@ class FilesSource:
         with self._jvm() as jvm:
             yield Bucket(jvm.jvm, jvm.storage.unwrap(), bucket_of(self._options.path))
 
-    def _read_on(self, topic: str, positions: dict[int, int], partition: int) -> Iterator[Entry]:
-        for number, entry in entries(self._settings, topic, partition, positions[partition]):
-            positions[partition] = number + 1
-            yield entry
+    def _read_on(self, topic: str, positions: dict[int, int], partition: int) -> Iterator[Logged]:
+        for one in entries(self._settings, topic, partition, positions[partition]):
+            positions[partition] = one.number + 1
+            yield one
 
     def _entry(self, one: Compared) -> Entry | None:
         """The entry that a file needs; None for none."""
