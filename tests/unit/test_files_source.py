@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import nullcontext
 
@@ -236,44 +235,95 @@ class TestCleaning:
             "a-1.tar.csv": "second",
         }
 
-    @pytest.mark.parametrize("committed", [True, False])
-    def test_what_a_death_left_aside_goes_on_or_back(self, tmp_path, committed):
-        folder = self.folder(tmp_path, "deep/a.csv")
-        read = self.found(folder / "deep/a.csv")
-        aside = folder / ".sluice-cleaning/deep"
-        aside.mkdir(parents=True)
-        (folder / "deep/a.csv").rename(aside / "a.csv")
+    def left(self, tmp_path, name, text="left"):
+        """A file that a process which died had moved aside."""
+        aside = self.folder(tmp_path) / ".sluice-cleaning" / "0f" / name
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text)
+        return aside
+
+    def contents(self, folder):
+        return {str(one.relative_to(folder)): one.read_text() for one in folder.rglob("*") if one.is_file()}
+
+    def test_start_puts_back_what_a_death_left_aside(self, tmp_path):
+        folder = self.folder(tmp_path)
         asked = []
-        Cleaning(str(folder), None).finish(lambda one: bool(asked.append(one)) or committed)
-        assert asked == [read]
-        assert self.below(folder) == (["deep"] if committed else ["deep", "deep/a.csv"])
+        inode = str(self.left(tmp_path, "deep/a.csv").stat().st_ino)
+        assert Cleaning(str(folder), None).restore(asked.append) == []
+        assert self.below(folder) == ["deep", "deep/a.csv"]
+        assert [(one.path, one.id) for one in asked] == [(uri_of(str(folder / "deep/a.csv")), inode)]
 
-    def test_a_death_between_the_two_names_of_a_move_leaves_one_copy(self, tmp_path):
-        folder = self.folder(tmp_path, ".sluice-cleaning/a.csv")
+    @pytest.mark.parametrize(
+        ("include", "listed", "there", "waiting"),
+        [
+            ("*", False, {"a.csv": "new", "a-1.csv": "left"}, 0),
+            ("*", True, {"a.csv": "new", ".sluice-cleaning/0f/a.csv": "left"}, 0),
+            ("a.csv", False, {"a.csv": "new", ".sluice-cleaning/0f/a.csv": "left"}, 1),
+        ],
+        ids=["unread: under another name", "read: it waits", "unread: no other name is read"],
+    )
+    def test_what_was_left_aside_meets_a_new_file(self, tmp_path, include, listed, there, waiting):
+        folder = self.folder(tmp_path)
+        self.left(tmp_path, "a.csv")
+        (folder / "a.csv").write_text("new")
+        assert len(Cleaning(str(folder), None, (include,)).restore(lambda _: listed)) == waiting
+        assert self.contents(folder) == there
+
+    def test_commit_takes_away_what_was_left_aside_if_it_is_committed(self, tmp_path):
+        folder = self.folder(tmp_path)
+        self.left(tmp_path, "deep/a.csv")
+        self.left(tmp_path, "b.csv")
+        cleaning = Cleaning(str(folder), str(tmp_path / "done"))
+        cleaning.finish(lambda one: one.path.endswith("a.csv"))
+        assert self.contents(folder) == {".sluice-cleaning/0f/b.csv": "left"}
+        assert self.contents(tmp_path / "done") == {"deep/a.csv": "left"}
+
+    @pytest.mark.parametrize("links", [False, True])
+    def test_a_death_between_the_two_names_of_a_move_leaves_one_copy(self, tmp_path, links, monkeypatch):
+        if links:
+            monkeypatch.setattr(cleaning_of.ctypes, "CDLL", lambda *_, **__: None)
+        aside = self.left(tmp_path, "a.csv")
         (tmp_path / "done").mkdir()
-        os.link(folder / ".sluice-cleaning/a.csv", tmp_path / "done/a.csv")
-        Cleaning(str(folder), str(tmp_path / "done")).finish(lambda _: True)
-        assert (self.below(folder), self.below(tmp_path / "done")) == ([], ["a.csv"])
+        os.link(aside, tmp_path / "done/a.csv")
+        Cleaning(str(tmp_path / "in"), str(tmp_path / "done")).finish(lambda _: True)
+        assert (self.below(tmp_path / "in"), self.below(tmp_path / "done")) == ([], ["a.csv"])
 
-    def test_a_file_system_without_links_moves_all_the_same(self, tmp_path, monkeypatch):
-        def link(*_, **__):
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-
-        monkeypatch.setattr(os, "link", link)
+    @pytest.mark.parametrize("links", [False, True])
+    def test_no_file_gets_the_name_of_another(self, tmp_path, links, monkeypatch):
+        """Where the kernel or the file system has no rename for that, a link does it."""
+        if links:
+            monkeypatch.setattr(cleaning_of.ctypes, "CDLL", lambda *_, **__: None)
         folder = self.folder(tmp_path, "a.csv")
-        self.folder(tmp_path.joinpath("done"), "b")
-        (tmp_path / "done/a.csv").write_text("of before")
+        (tmp_path / "done").mkdir()
+        (tmp_path / "done/a.csv").symlink_to("nowhere")
+        (tmp_path / "done/a-1.csv").write_text("of before")
         assert Cleaning(str(folder), str(tmp_path / "done")).clean(self.found(folder / "a.csv"))
-        assert (tmp_path / "done/a-1.csv").read_text() == "a.csv"
+        assert (tmp_path / "done/a.csv").is_symlink()
+        assert (tmp_path / "done/a-1.csv").read_text() == "of before"
+        assert (tmp_path / "done/a-2.csv").read_text() == "a.csv"
+
+    def test_a_link_stays(self, tmp_path):
+        folder = self.folder(tmp_path, "a.csv")
+        (folder / "b.csv").symlink_to("a.csv")
+        assert not Cleaning(str(folder), None).clean(self.found(folder / "b.csv"))
+        assert self.below(folder) == ["a.csv", "b.csv"]
+
+    def test_an_archive_within_the_folder_is_refused_by_whichever_way(self, tmp_path):
+        folder = self.folder(tmp_path, "a.csv")
+        (tmp_path / "link").symlink_to(folder)
+        for archive in ("link/done", "link/../link/done", "."):
+            with pytest.raises(ActionRequiredError, match="within their folder"):
+                Cleaning(str(folder), str(tmp_path / archive)).require_separate()
+        Cleaning(str(folder), str(tmp_path / "inside")).require_separate()
 
     def test_an_archive_that_cannot_be_written_to_is_told(self, tmp_path):
         folder = self.folder(tmp_path, "a.csv")
         (tmp_path / "done").write_text("no folder")
+        cleaning = Cleaning(str(folder), str(tmp_path / "done"))
         with pytest.raises(RetryableError, match="can't be taken out of its folder"):
-            Cleaning(str(folder), str(tmp_path / "done")).clean(self.found(folder / "a.csv"))
-        (tmp_path / "done").unlink()
-        Cleaning(str(folder), str(tmp_path / "done")).finish(lambda _: True)
-        assert self.below(tmp_path / "done") == ["a.csv"]
+            cleaning.clean(self.found(folder / "a.csv"))
+        assert cleaning.restore(lambda _: True) == []
+        assert self.below(folder) == ["a.csv"]
 
     def test_only_committed_entries_of_long_ago_let_a_file_go(self):
         """Passed-over ones aren't committed; a file with a further entry waits for that."""
@@ -283,7 +333,6 @@ class TestCleaning:
             known.learn(logged(*(whole_file(one, None) for one in (a, b, c)), listed=100))
             known.learn(logged(whole_file(again, None), whole_file(d, None), partition=1, listed=200))
             known.see([a, b, c._replace(size=7), d])
-            assert len(list(known.compared())) == 1
             assert list(known.committed(1000)) == []
             known.cover(0, [(0, 3)])
             assert list(known.committed(1000)) == [a]  # b was listed again since; c is another file now

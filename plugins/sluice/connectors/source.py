@@ -104,6 +104,24 @@ class UsesJvm(Protocol):
         ...
 
 
+@runtime_checkable
+class CleansUp(Protocol):
+    """A source that can take away what a table has."""
+
+    def clean_up(self, topics: Collection[str], checkpoint: Checkpoint) -> None:
+        """Take away what is committed, if the pipeline says so. COMMIT asks for it, and is complete without.
+
+        Args:
+            topics: the pipeline's topics.
+            checkpoint: the table's, with its committed offsets.
+
+        Raises:
+            RetryableError: it is tried again after the next commit.
+            ActionRequiredError: a person has to make it possible.
+        """
+        ...
+
+
 OffsetSyncs = Mapping[str, Mapping[int, Sequence[OffsetSync]]]
 """A mirror's offset syncs in their order, by topic of the cluster that it copies from, and by partition."""
 

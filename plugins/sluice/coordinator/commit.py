@@ -78,7 +78,8 @@ class Committer:
                 log.info("the commit is on the timeline already; ACK-COMMIT is missing", instant=transaction.id)
             else:
                 remarks = self._carry_out_or_give_up(table, table_log, transaction)
-            self.finish(table, table_log, transaction)
+            if self.finish(table, table_log, transaction) and transaction.start.replays is None:
+                self._clean_up(table)
         require_ours(transaction)
         reach("coordinator.after_ack_commit")
         for remark in remarks:
@@ -341,6 +342,11 @@ class Committer:
         )
         self._copy_to_groups(start, next_offsets)
         return True
+
+    def _clean_up(self, table: Table) -> None:
+        """Let sources take away what the table has; it is committed whatever comes of that."""
+        for name, why in self._session.sources.clean_up(lambda: self._session.committed(table).checkpoint).items():
+            log.warning("what is committed was not taken away", source=name, reason=str(why))
 
     def _copy_to_groups(self, start: StartCommit, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy offsets for lag monitors, to each cluster its own; the table is committed whatever comes of it."""

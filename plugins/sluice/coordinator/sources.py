@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sluice.connectors.source import KeepsNotes, Source
+from sluice.connectors.source import CleansUp, KeepsNotes, Source
 from sluice.errors import SluiceError
 from sluice.protocol.identity import Topic
 from sluice.protocol.offsets import Checkpoint, TopicPartition
@@ -151,6 +151,24 @@ class Sources:
             return {}
 
         return {name: error for failed in self._ask(self._of, copy) for name, error in failed.items()}
+
+    def clean_up(self, checkpoint: Callable[[], Checkpoint]) -> dict[str, SluiceError]:
+        """Let sources take away what the table has; see `CleansUp`.
+
+        Args:
+            checkpoint: reads the table's, where a source wants it.
+
+        Returns:
+            Why a source can't, by its name.
+        """
+        failed: dict[str, SluiceError] = {}
+        for name, source in self._of.items():
+            if isinstance(source, CleansUp):
+                try:
+                    source.clean_up(self._topics(name), checkpoint())
+                except SluiceError as error:
+                    failed[name] = error
+        return failed
 
     def _ask(self, names: Collection[str], question: Callable[[str, Source], _Answer]) -> list[_Answer]:
         if len(names) == 1:

@@ -108,11 +108,12 @@ class Known:
     def committed(self, before: int) -> Iterator[Found]:
         """The files that are as an entry says, and of which each entry is committed, the oldest first.
 
-        To be asked after `compared`, and not for files that grow.
+        Not for files that grow.
 
         Args:
             before: when a file's entries have to have been added, in milliseconds since 1970.
         """
+        self._db.execute("CREATE INDEX IF NOT EXISTS by_name ON entries (path)")
         rows = self._db.execute(
             f"SELECT f.* FROM found f WHERE {_LISTED} AND NOT EXISTS (SELECT 1 FROM entries e "
             f"WHERE e.path = f.path AND (e.listed > ? OR NOT {_COVERED})) ORDER BY f.modified, f.path",
@@ -120,8 +121,17 @@ class Known:
         )
         return (Found(*row) for row in rows)
 
+    def is_listed(self, found: Found) -> bool:
+        """Whether there is an entry of a file as it was found."""
+        self._db.execute("CREATE INDEX IF NOT EXISTS by_name ON entries (path)")
+        row = self._db.execute(
+            "SELECT 1 FROM entries e WHERE path = ? AND size = ? AND modified = ? AND id = ?", found
+        ).fetchone()
+        return row is not None
+
     def is_committed(self, found: Found) -> bool:
         """Whether there is an entry of a file as it was found, and it is committed."""
+        self._db.execute("CREATE INDEX IF NOT EXISTS by_name ON entries (path)")
         row = self._db.execute(
             f"SELECT 1 FROM entries e WHERE path = ? AND size = ? AND modified = ? AND id = ? AND {_COVERED}", found
         ).fetchone()

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 from sluice.connectors.options import SourceOptions
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.jvm.gateway import Jvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
@@ -36,7 +35,8 @@ from sluice.sources.files.options import FilesOfFolder
 from sluice.sources.files.s3 import Bucket, bucket_of
 from sluice.sources.kafka.cluster import KafkaCluster
 
-_CLEANED_AT_ONCE = 10_000  # files of a START: a minute on a slow disk
+_CLEANED_AT_ONCE = 10_000  # files of a COMMIT: a minute on a slow disk
+_FAILED_AT_ONCE = 100
 
 
 def source_of(options: SourceOptions, settings: KafkaSettings) -> FilesSource:
@@ -95,7 +95,7 @@ class FilesSource:
         if checkpoint is not None:
             truncated = self._truncated(topic, checkpoint)
             if not truncated:  # else files would be added again whose entries are gone
-                remarks = self._add_new(topic, partitions, listed_at, checkpoint)
+                remarks = self._add_new(topic, partitions, listed_at)
         of_log = self._cluster.state(topics, None)
         known = checkpoint or Checkpoint()
         bounds = [self._bounds(one, known, listed_at - self._options.min_age) for one in of_log.partitions]
@@ -123,7 +123,67 @@ class FilesSource:
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Offsets of lines are none of the log's, so no consumer group has them."""
 
+    def clean_up(self, topics: Collection[str], checkpoint: Checkpoint) -> None:
+        """Take files out of the folder whose lines the table has; see `sluice.connectors.source.CleansUp`.
+
+        Raises:
+            ActionRequiredError: a person has to make it possible.
+            RetryableError: Kafka or the disk doesn't answer.
+        """
+        options = self._options
+        if options.clean_source == "keep":
+            return
+        (topic,) = topics
+        if not self._is_log_of(topic, checkpoint) or self._truncated(topic, checkpoint):
+            return  # the checkpoint's numbers mean other files
+        cleaning = self._cleaning()
+        cleaning.require_separate()
+        before = int((datetime.now(UTC) - options.clean_after).timestamp() * 1e3)
+        with Known(grows=False) as known:
+            for tp in checkpoint.known_partitions(self.name, topic):
+                known.learn(entries(self._settings, topic, tp.partition, 0))
+                # Not what is below the position: that may have been passed over.
+                known.cover(tp.partition, ((-(-start >> BITS), end >> BITS) for start, end in checkpoint.covered(tp)))
+            known.see(self._disk.listing(options.path, options.include, options.exclude))
+            cleaning.finish(known.is_committed)
+            failed: list[SluiceError] = []
+            cleaned = 0
+            for found in known.committed(before):
+                try:
+                    cleaned += cleaning.clean(found)
+                except (ActionRequiredError, RetryableError) as error:
+                    failed.append(error)
+                if cleaned == _CLEANED_AT_ONCE or len(failed) == _FAILED_AT_ONCE:
+                    break
+        log.info("took committed files out of their folder", folder=options.path, files=cleaned)
+        if failed:
+            raise failed[0]
+
     # Planning
+
+    def _is_log_of(self, topic: str, checkpoint: Checkpoint) -> bool:
+        """Whether the log is the very one, and in the very cluster, that the checkpoint is of."""
+        same, cluster = checkpoint.topic(self.name, topic), checkpoint.cluster_ids.get(self.name)
+        if same is None or same.topic_id is None or cluster is None:
+            return False
+        now = self._cluster.log_ids((topic,))
+        return (same.topic_id, cluster) == (now.topics.get((self.name, topic)), now.clusters.get(self.name))
+
+    def _cleaning(self) -> Cleaning:
+        options = self._options
+        return Cleaning(options.path, options.archive_path, options.include, options.exclude)
+
+    def _restore(self, known: Known, tp: TopicPartition) -> tuple[Remark, ...]:
+        """Put back what a process that died in cleaning up has left aside, though no line waits if that fails."""
+        if self._options.grows or self._options.path.startswith(OBJECTS):
+            return ()
+        try:
+            waiting = self._cleaning().restore(known.is_listed)
+        except (ActionRequiredError, RetryableError) as error:
+            return (Remark(tp, f"files that a clean-up had moved aside wait there: {error}"),)
+        return tuple(
+            Remark(tp, f"{path} isn't read until it is moved to a name that the source reads") for path in waiting
+        )
 
     def _truncated(self, topic: str, checkpoint: Checkpoint) -> dict[TopicPartition, int]:
         read = {}
@@ -158,9 +218,7 @@ class FilesSource:
 
     # Listing
 
-    def _add_new(
-        self, topic: str, partitions: Collection[int], now: datetime, checkpoint: Checkpoint
-    ) -> tuple[Remark, ...]:
+    def _add_new(self, topic: str, partitions: Collection[int], now: datetime) -> tuple[Remark, ...]:
         options = self._options
         with Known(grows=options.grows) as known:
             positions = dict.fromkeys(partitions, 0)
@@ -173,34 +231,14 @@ class FilesSource:
 
             appending = Appending(self._settings, topic, extend)  # fences others, before the log is read
             extend()
+            remarks = self._restore(known, TopicPartition(self.name, topic, min(partitions)))
             oldest = int((now - options.min_age).timestamp() * 1e6)
             with self._storage() as storage:
                 listing = storage.listing(options.path, options.include, options.exclude)
                 known.see(found for found in listing if found.modified <= oldest)
             new = (entry for one in known.compared() if (entry := self._entry(one)) is not None)
             appending.append((_partition(entry, options.grows, len(partitions)), entry) for entry in new)
-            return self._clean(known, topic, partitions, now, checkpoint)
-
-    def _clean(
-        self, known: Known, topic: str, partitions: Collection[int], now: datetime, checkpoint: Checkpoint
-    ) -> tuple[Remark, ...]:
-        """Take files out of the folder whose lines the table has; a remark if that fails, as no line waits for it."""
-        options = self._options
-        if options.clean_source == "keep":
-            return ()
-        of_log = [TopicPartition(self.name, topic, p) for p in partitions]
-        for tp in of_log:  # not what is below the position: that may have been passed over
-            known.cover(tp.partition, ((-(-start >> BITS), end >> BITS) for start, end in checkpoint.covered(tp)))
-        cleaning = Cleaning(options.path, options.archive_path)
-        before = int((now - options.clean_after).timestamp() * 1e3)
-        try:
-            cleaning.finish(known.is_committed)
-            for found in islice(known.committed(before), _CLEANED_AT_ONCE):
-                cleaning.clean(found)
-        except (ActionRequiredError, RetryableError) as error:
-            log.warning("committed files stay in their folder", folder=options.path, reason=str(error))
-            return (Remark(of_log[0], f"committed files stay in their folder: {error}"),)
-        return ()
+            return remarks
 
     @contextmanager
     def _storage(self) -> Iterator[Storage]:
