@@ -47,7 +47,7 @@ class FilesOfFolder(SourceOptions):
     on_change: Literal["fail", "reread", "ignore"] = "fail"
     """What to do with a file whose content was replaced under its name: fail, read all of the new content, or none."""
     clean_source: Literal["keep", "archive", "delete"] = "keep"
-    """What becomes of a disk's files that are committed: they stay, a later START moves them into `archive_path`, or
+    """What becomes of a disk's files that are committed: they stay, or COMMIT moves them into `archive_path` or
     deletes them. Replays and verifications of their intervals can't read them any more."""
     archive_path: TablePath | None = None
     """The folder for `clean_source: archive`, on the same file system, not within `path`."""
