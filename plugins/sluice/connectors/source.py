@@ -108,12 +108,12 @@ class UsesJvm(Protocol):
 class CleansUp(Protocol):
     """A source that can take away what a table has."""
 
-    def clean_up(self, topics: Collection[str], checkpoint: Checkpoint) -> None:
+    def clean_up(self, topics: Collection[str], read_checkpoint: Callable[[], Checkpoint]) -> None:
         """Take away what is committed, if the pipeline says so. COMMIT asks for it, and is complete without.
 
         Args:
             topics: the pipeline's topics.
-            checkpoint: the table's, with its committed offsets.
+            read_checkpoint: reads the table's, with its committed offsets.
 
         Raises:
             RetryableError: it is tried again after the next commit.

@@ -152,11 +152,11 @@ class Sources:
 
         return {name: error for failed in self._ask(self._of, copy) for name, error in failed.items()}
 
-    def clean_up(self, checkpoint: Callable[[], Checkpoint]) -> dict[str, SluiceError]:
+    def clean_up(self, read_checkpoint: Callable[[], Checkpoint]) -> dict[str, SluiceError]:
         """Let sources take away what the table has; see `CleansUp`.
 
         Args:
-            checkpoint: reads the table's, where a source wants it.
+            read_checkpoint: reads the table's, where a source wants it.
 
         Returns:
             Why a source can't, by its name.
@@ -165,7 +165,7 @@ class Sources:
         for name, source in self._of.items():
             if isinstance(source, CleansUp):
                 try:
-                    source.clean_up(self._topics(name), checkpoint())
+                    source.clean_up(self._topics(name), read_checkpoint)
                 except SluiceError as error:
                     failed[name] = error
         return failed

@@ -28,8 +28,6 @@ from sluice.local.venv import search_path
 
 _ATTEMPTS = 3
 _MOST_SECONDS = 900  # until the last attempt has begun; one takes 40 on two cores that have nothing else to do
-
-
 _NOT_MADE = "not made"  # so that make doesn't try again at each command
 
 

@@ -13,10 +13,11 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.sources.files.disk import SCHEME, Disk, place_of, uri_of
+from sluice.sources.files.disk import Disk, folder_of, place_of, uri_of
 from sluice.sources.files.entries import Found, is_read
 
 _ASIDE = ".sluice-cleaning"  # a folder that no listing reads
@@ -48,9 +49,9 @@ class Cleaning:
     def __init__(
         self, folder: str, archive: str | None, include: tuple[str, ...] = ("*",), exclude: tuple[str, ...] = ()
     ) -> None:
-        self._folder = Path(folder.removeprefix(SCHEME))
+        self._folder = folder_of(folder)
         self._aside = self._folder / _ASIDE
-        self._archive = Path(archive.removeprefix(SCHEME)) if archive is not None else None
+        self._archive = folder_of(archive) if archive is not None else None
         self._patterns = include, exclude
         self._disk = Disk()
 
@@ -118,8 +119,12 @@ class Cleaning:
         for folder, _, names in os.walk(self._aside, topdown=False):
             for name in names:
                 aside = Path(folder) / name
-                yield aside, self._folder.joinpath(*aside.relative_to(self._aside).parts[1:])
+                yield aside, self._folder / self._below(aside)
             self._prune(Path(folder))
+
+    def _below(self, aside: Path) -> Path:
+        """The path below the folder of a file that was moved aside."""
+        return Path(*aside.relative_to(self._aside).parts[1:])
 
     def _is(self, aside: Path, place: Path, what: Callable[[Found], bool]) -> bool:
         now = self._disk.look(uri_of(str(aside)))
@@ -130,8 +135,7 @@ class Cleaning:
             if self._archive is None:
                 aside.unlink(missing_ok=True)
             else:
-                below = Path(*aside.relative_to(self._aside).parts[1:])
-                target = self._archive / below
+                target = self._archive / self._below(aside)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 next(name for name in _names(target) if _moved(aside, name))
         self._prune(aside.parent)
@@ -164,9 +168,7 @@ def _names(target: Path) -> Iterator[Path]:
     """A name, and others for a file whose name is taken: with a number before its endings."""
     yield target
     stem, dot, endings = target.name.partition(".")
-    number = 0
-    while True:
-        number += 1
+    for number in count(1):
         yield target.with_name(f"{stem}-{number}{dot}{endings}")
 
 

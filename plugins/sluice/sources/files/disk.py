@@ -23,6 +23,11 @@ def place_of(uri: str) -> Path:
     return Path(unquote(uri.removeprefix(SCHEME)))
 
 
+def folder_of(path: str) -> Path:
+    """The folder that a pipeline file names, as sinks read theirs: its path has no escapes."""
+    return Path(path.removeprefix(SCHEME))
+
+
 def uri_of(path: str) -> str:
     """The URI of an absolute path."""
     return SCHEME + quote(os.fsencode(path), safe="/")
@@ -33,7 +38,7 @@ class Disk:
 
     def listing(self, folder: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> Iterator[Found]:
         """See `Storage`."""
-        root = Path(folder.removeprefix(SCHEME))  # as sinks read theirs: a path of a pipeline file has no escapes
+        root = folder_of(folder)
         if not root.is_dir():
             raise ActionRequiredError(
                 "The folder of the files doesn't exist.",

@@ -83,7 +83,7 @@ class Known:
             ActionRequiredError: the log has a file twice.
         """
         self._refuse_twice()
-        self._db.execute(f"CREATE INDEX by_key ON entries ({self._key}, number)")
+        self._index()
         if self._grows:
             self._db.execute("CREATE INDEX by_path ON entries (path, number)")
             self._db.execute("CREATE INDEX there ON found (id)")
@@ -113,7 +113,7 @@ class Known:
         Args:
             before: when a file's entries have to have been added, in milliseconds since 1970.
         """
-        self._db.execute("CREATE INDEX IF NOT EXISTS by_name ON entries (path)")
+        self._index()
         rows = self._db.execute(
             f"SELECT f.* FROM found f WHERE {_LISTED} AND NOT EXISTS (SELECT 1 FROM entries e "
             f"WHERE e.path = f.path AND (e.listed > ? OR NOT {_COVERED})) ORDER BY f.modified, f.path",
@@ -122,20 +122,24 @@ class Known:
         return (Found(*row) for row in rows)
 
     def is_listed(self, found: Found) -> bool:
-        """Whether there is an entry of a file as it was found."""
-        self._db.execute("CREATE INDEX IF NOT EXISTS by_name ON entries (path)")
+        """Whether there is an entry of a file as it was found. Not for files that grow."""
+        self._index()
         row = self._db.execute(
             "SELECT 1 FROM entries e WHERE path = ? AND size = ? AND modified = ? AND id = ?", found
         ).fetchone()
         return row is not None
 
     def is_committed(self, found: Found) -> bool:
-        """Whether there is an entry of a file as it was found, and it is committed."""
-        self._db.execute("CREATE INDEX IF NOT EXISTS by_name ON entries (path)")
+        """Whether there is an entry of a file as it was found, and it is committed. Not for files that grow."""
+        self._index()
         row = self._db.execute(
             f"SELECT 1 FROM entries e WHERE path = ? AND size = ? AND modified = ? AND id = ? AND {_COVERED}", found
         ).fetchone()
         return row is not None
+
+    def _index(self) -> None:
+        """Once the entries are there, which are taken in faster without."""
+        self._db.execute(f"CREATE INDEX IF NOT EXISTS by_key ON entries ({self._key}, number)")
 
     def _displaced(self, found: Found) -> Entry | None:
         row = self._db.execute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -123,7 +123,7 @@ class FilesSource:
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Offsets of lines are none of the log's, so no consumer group has them."""
 
-    def clean_up(self, topics: Collection[str], checkpoint: Checkpoint) -> None:
+    def clean_up(self, topics: Collection[str], read_checkpoint: Callable[[], Checkpoint]) -> None:
         """Take files out of the folder whose lines the table has; see `sluice.connectors.source.CleansUp`.
 
         Raises:
@@ -133,7 +133,7 @@ class FilesSource:
         options = self._options
         if options.clean_source == "keep":
             return
-        (topic,) = topics
+        (topic,), checkpoint = topics, read_checkpoint()
         if not self._is_log_of(topic, checkpoint) or self._truncated(topic, checkpoint):
             return  # the checkpoint's numbers mean other files
         cleaning = self._cleaning()
