@@ -63,7 +63,7 @@ demo: install ## Load a year of real flights by Airflow's scheduler, and compare
 demo-clusters: install ## Move a stream from one Kafka cluster to another while records arrive, and compare every row
 	@$(RUN) -m sluice.local.demo.clusters
 
-demo-connectors: install ## Load a table of a database into a topic, and that into Hudi, Parquet, Avro and a database while jobs are killed; compare every row
+demo-connectors: install ## Load files into a database, that into a topic, and that into Hudi, Parquet, Avro and a database while jobs are killed; compare every row
 	@$(RUN) -m sluice.local.demo.connectors
 
 test: install ## Run the most telling tests of the guarantees (three at a time; name some with ARGS="-k offsets")

@@ -54,6 +54,8 @@ class Job:
     driver_memory: str = "2g"
     database: str = ""
     """A JDBC URL, in scenarios that load a database."""
+    folder: str = ""
+    """Where the records lie as lines of files, in scenarios that read those."""
 
     @property
     def table(self) -> Path:
@@ -123,6 +125,7 @@ def structured_streaming(job: Job) -> list[list[str]]:
         job.operation,
         "--checkpoint",
         str(job.home / "checkpoint"),
+        *(("--folder", job.folder) if job.folder else ()),
     )
 
 
@@ -187,8 +190,9 @@ def before(checkout: Path) -> Participant:
         environment["SLUICE_HOME"] = str(Path(os.environ.get("SLUICE_HOME", HOME)).resolve())
 
     def commands(job: Job) -> list[list[str]]:
+        known = {name: value for name, value in asdict(job).items() if name != "folder" or value}  # it may be older
         asked = subprocess.run(
-            [sys.executable, "-c", _COMMANDS], input=pickle.dumps(asdict(job)), env=environment, cwd=checkout,
+            [sys.executable, "-c", _COMMANDS], input=pickle.dumps(known), env=environment, cwd=checkout,
             capture_output=True, check=True,
         )  # fmt: skip
         own = ["env", *(f"{name}={environment[name]}" for name in ("PYTHONPATH", "SLUICE_HOME") if name in environment)]

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PARTITIONS = 4
 EXCHANGES = ("NYSE", "XETRA", "LSE", "TSE")
@@ -119,6 +123,18 @@ def produce(bootstrap: str, topic: str, seed: int, window: Window, partitions: i
     grown = sum(end_offsets(bootstrap, topic, partitions).values()) - before
     if failures or grown != len(window):
         raise RuntimeError(f"{topic}: {len(window)} records sent, {failures} refused, the log grew by {grown}")
+    return size / max(1, len(window))
+
+
+def write_files(folder: Path, seed: int, window: Window, files: int) -> float:
+    """Writes the window's records as JSON lines into so many files; returns their mean bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = 0
+    for number in range(files):
+        first, last = (window.first + len(window) * n // files for n in (number, number + 1))
+        with (folder / f"{window.version}-{number:05}.json").open("w") as file:
+            for one in range(first, last):
+                size += file.write(record(seed, one, window.version) + "\n")
     return size / max(1, len(window))
 
 

@@ -21,7 +21,7 @@ from bench.scenarios import Scenario, scenarios
 
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[append|upsert|files|jdbc|small|empty|coordinator]…")
+        list[str] | None, typer.Argument(metavar="[append|upsert|files|folder|jdbc|small|empty|coordinator]…")
     ] = None,
     records: Annotated[int, typer.Option(help="Records in append and upsert.", min=8)] = 2_000_000,
     runs: Annotated[int, typer.Option(help="Runs of each participant, interleaved.", min=1)] = 3,

@@ -87,6 +87,7 @@ class Bench:
                 self.master,
                 self.driver_memory,
                 self.database.url if self.database else "",
+                str(self._folder(scenario)) if scenario.files else "",
             )
             for p in scenario.participants
             if not only or p.name in only
@@ -94,7 +95,7 @@ class Bench:
         failed: dict[Participant, str] = {}
         starting = None
         if scenario.seeded:
-            self._produce(topic, scenario.seeded)
+            self._produce(scenario, topic, scenario.seeded)
             for participant, job in jobs.items():
                 try:
                     self._seed(scenario, participant, job)
@@ -103,7 +104,7 @@ class Bench:
             starting = records.end_offsets(self.bootstrap, topic)
             self._forget_control_topics()
         if scenario.window:
-            self._produce(topic, scenario.window)
+            self._produce(scenario, topic, scenario.window)
         wanted = records.expected(self.seed, *scenario.windows)
         for run in range(1, runs + 1):
             for participant, job in jobs.items():
@@ -114,9 +115,15 @@ class Bench:
                 self.say(f"{scenario.name}: {participant.name}, run {run} of {runs}")
                 yield self._run(scenario, participant, job, run, wanted)
 
-    def _produce(self, topic: str, window: records.Window) -> None:
-        size = records.produce(self.bootstrap, topic, self.seed, window)
+    def _produce(self, scenario: Scenario, topic: str, window: records.Window) -> None:
+        if scenario.files:
+            size = records.write_files(self._folder(scenario), self.seed, window, scenario.files)
+        else:
+            size = records.produce(self.bootstrap, topic, self.seed, window)
         self.say(f"{topic}: {len(window):,} records of {size:.0f} bytes")
+
+    def _folder(self, scenario: Scenario) -> Path:
+        return self.work / f"{scenario.name}-files"
 
     def _seed(self, scenario: Scenario, participant: Participant, job: Job) -> None:
         if participant.reads is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bench.participants import Participant
 
 SMALL = 1_000
+FILES = 40
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Scenario:
     """What one comparison is.
 
     `seeded` is written untimed, once for each participant, and put back before every run; `window` is what
-    the timed part reads; with `ends_only` the first and last process count alone.
+    the timed part reads; with `ends_only` the first and last process count alone. With `files`, the records lie in so
+    many files of a folder, and not in Kafka.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Scenario:
     window: Window | None
     seeded: Window | None = None
     ends_only: bool = False
+    files: int = 0
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -77,6 +80,14 @@ def scenarios(records: int, onto_empty: bool = False, before: Path | None = None
             "bulk_insert",
             (who.SLUICE_FILES, who.PARQUET),
             Window(0, records),
+        ),
+        Scenario(
+            "folder",
+            f"{records:,} JSON lines of {FILES} files into a new copy-on-write table",
+            "bulk_insert",
+            (who.SLUICE, who.STREAMING, who.FOREACH_BATCH),
+            Window(0, records),
+            files=FILES,
         ),
         Scenario(
             "jdbc",
@@ -151,6 +162,8 @@ TARGETS = (
     Target("upsert", "cpu", (who.STREAMING, who.DATASOURCE), 0.6),
     Target("files", "wall", (who.PARQUET,), 1.1),
     Target("files", "cpu", (who.PARQUET,), 1.1),
+    Target("folder", "wall", (who.STREAMING, who.FOREACH_BATCH), 1.0),
+    Target("folder", "cpu", (who.STREAMING, who.FOREACH_BATCH), 1.0),
     Target("jdbc", "wall", (who.JDBC,), 1.1),
     Target("jdbc", "cpu", (who.JDBC,), 1.1),
     Target("small", "wall", (who.STREAMING,), 0.7),

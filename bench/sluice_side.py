@@ -44,6 +44,14 @@ def sluice_commands(job: Job) -> list[list[str]]:
     return [start, ["env", *environment, *write], [*step, "commit", str(file), "--control-offset", "0"]]
 
 
+def _source(job: Job) -> dict[str, object]:
+    if job.folder:
+        of_log = {"log": f"files-{uuid.uuid4()}", "splits": 4}  # as many as partitions of the topic
+        return {"files": {"path": job.folder, "min_age": "0 seconds", **of_log}}
+    starting = "earliest" if job.starting is None else {job.topic: job.starting}
+    return {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}}
+
+
 def _sink(job: Job) -> dict[str, object]:
     if job.scenario == "jdbc":
         return _jdbc()
@@ -76,12 +84,9 @@ def _jdbc() -> dict[str, object]:
 
 def pipeline_file(job: Job, name: str = "bench", **write: object) -> Path:
     """Write the pipeline's file. `write`: further keys of its section of this name."""
-    starting: object = "earliest"
-    if job.starting is not None:
-        starting = {job.topic: job.starting}
     pipeline = {
         "name": name,
-        "source": {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}},
+        "source": _source(job),
         "sink": _sink(job),
         "write": {"ranges": 1, "driver_memory": job.driver_memory, **write},
         "control": {"topic": f"control-{uuid.uuid4()}"},

@@ -1,10 +1,11 @@
-"""Kafka to Hudi with Structured Streaming, once over what there is or for as long as it stays, offsets in a checkpoint.
+"""Kafka or files to Hudi with Structured Streaming, once over what there is or for as long as it stays.
 
 structured_streaming.py --bootstrap B --topic T --path P --checkpoint C --operation bulk_insert|upsert
-                        [--foreach-batch] [--trigger SECONDS]
+                        [--foreach-batch] [--trigger SECONDS] [--folder F]
 
 Into the Hudi sink by default; --foreach-batch writes each micro-batch with the DataSource instead, as is
 often recommended. With --trigger it stays, and looks for records every so many seconds.
+With --folder it reads the JSON lines of that folder's files, not Kafka.
 """
 
 import argparse
@@ -20,6 +21,7 @@ for name in ("--bootstrap", "--topic", "--path", "--checkpoint"):
 parser.add_argument("--operation", choices=("bulk_insert", "upsert"), required=True)
 parser.add_argument("--foreach-batch", action="store_true")
 parser.add_argument("--trigger", type=int)
+parser.add_argument("--folder")
 args = parser.parse_args()
 
 HUDI = {
@@ -38,15 +40,18 @@ def write_batch(batch: DataFrame, _batch_id: int) -> None:
 
 
 spark = SparkSession.builder.appName("structured-streaming").getOrCreate()
-records = (
-    spark.readStream.format("kafka")
-    .option("kafka.bootstrap.servers", args.bootstrap)
-    .option("subscribe", args.topic)
-    .option("startingOffsets", "earliest")
-    .load()
-    .select(from_json(col("value").cast("string"), SCHEMA).alias("r"))
-    .select("r.*")
-)
+if args.folder:
+    records = spark.readStream.schema(SCHEMA).json(args.folder)
+else:
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", args.bootstrap)
+        .option("subscribe", args.topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select(from_json(col("value").cast("string"), SCHEMA).alias("r"))
+        .select("r.*")
+    )
 writer = records.writeStream.outputMode("append").option("checkpointLocation", args.checkpoint)
 writer = writer.trigger(processingTime=f"{args.trigger} seconds") if args.trigger else writer.trigger(availableNow=True)
 if args.foreach_batch:

@@ -1,7 +1,7 @@
-"""`make demo-connectors`: a database's table into a topic, and that into Hudi, Parquet, Avro and the database again.
+"""`make demo-connectors`: files into a database, that into a topic, and that into Hudi, Parquet, Avro and the database.
 
-An application writes to the first table all the time, and jobs are killed. It continues from an earlier demo's state:
-tables, topic and files all grow.
+An application writes files all the time, and jobs are killed. It continues from an earlier demo's state: tables, topic
+and files all grow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sluice.local.demo.killer import Killer
 from sluice.local.demo.stage import Stage, main
 from sluice.local.demo.tables import append_table, avro_files, parquet_files
 from sluice.local.demo.topics import ensure_topic, records
-from sluice.local.demo.writer import Writer
+from sluice.local.demo.writer import Writer, lines
 from sluice.local.errors import LocalRuntimeError
 from sluice.pipeline import load_pipeline
 
@@ -99,6 +99,13 @@ class _Target:
             file.write_text(text)
 
 
+def loader(database: Database, folder: Path) -> _Target:
+    """From the application's files into the database's table."""
+    source = f"files:\n    path: {folder}\n    log: departures_files\n    min_age: 0 seconds  # a file appears whole"
+    sink = f"jdbc:\n    connection: {CONNECTION}\n    table: {database.source}"
+    return _Target("departures_log", f"the table {database.source}", sink + _SCHEMA, source)
+
+
 def feeder(database: Database) -> _Target:
     """From the database's table into the topic."""
     source = f"jdbc:\n    connection: {CONNECTION}\n    tables: {database.source}\n    mode: incrementing"
@@ -123,6 +130,7 @@ class _Demo:
         self._home = stage.home
         os.environ.setdefault("SLUICE_LAKE", str(stage.home.lake))  # where Airflow's tasks have it, too
         self._folder = stage.home.root / "demo" / "pipelines"
+        self._arrivals = stage.home.lake / "departures_arrivals"
 
     def run(self) -> bool:
         """Run the demo, and return whether the topic and everything loaded from it hold the same."""
@@ -134,33 +142,34 @@ class _Demo:
         database = self._database()
         api = AirflowApi(airflow.environment)
         api.set_connection(CONNECTION, database.connection())
-        first, wanted = feeder(database), targets(database)
-        every = [first, *wanted]
-        for target in every:
-            target.write(self._folder)
         settings = KafkaSettings("kafka_default", airflow.environment.kafka)
         writer = self._writer(settings, database)
+        wanted = targets(database)
+        steps = [[loader(database, self._arrivals)], [feeder(database)], wanted]
+        every = [target for step in steps for target in step]
+        for target in every:
+            target.write(self._folder)
         with self._out.status("Waiting for Airflow to read the pipelines"):
             for target in every:
                 api.await_dag(target.name)
                 api.unpause(target.name)
         self._out.print(f"Airflow  {airflow.environment.url}, with the DAGs {', '.join(t.name for t in every)}")
 
-        self._stage.heading("3. One interval of each, while rows are inserted and write jobs are killed")
+        self._stage.heading("3. One interval of each, while files arrive and write jobs are killed")
         writer.start()
         with Killer([t.name for t in every], lambda line: self._out.print(line)) as killer:
-            self._intervals(api, [first])
-            self._intervals(api, wanted)
+            for step in steps:
+                self._intervals(api, step)
         killer.check()
         writer.write_rest()
-        with self._out.status("Inserting the rest"):
+        with self._out.status("Writing the rest"):
             writer.join()
         writer.check()
-        self._out.print(f"All {writer.inserted:,} rows are in the table {database.source}.")
+        self._out.print(f"All {writer.written:,} rows are in files of {self._arrivals}.")
 
         self._stage.heading("4. The next interval of each")
-        self._intervals(api, [first])
-        self._intervals(api, wanted)
+        for step in steps:
+            self._intervals(api, step)
 
         self._stage.heading("5. Is every row in each of them, once?")
         same = self._compare(settings, database, wanted)
@@ -168,18 +177,22 @@ class _Demo:
         return same
 
     def _writer(self, settings: KafkaSettings, database: Database) -> Writer:
-        """What writes to the table of the database, with the table and the topic made."""
-        columns = columns_of(_DDL)
-        is_new = ensure_topic(settings, TOPIC)
-        if database.make_source(columns) and not is_new:
+        """What writes the files, with their folder, the table of the database and the topic made."""
+        new = {
+            f"the folder {self._arrivals}": not self._arrivals.exists(),
+            f"the table {database.source} of {database.title}": database.make_source(columns_of(_DDL)),
+            f"the topic {TOPIC}": ensure_topic(settings, TOPIC),
+        }
+        self._arrivals.mkdir(parents=True, exist_ok=True)
+        if len(set(new.values())) > 1:
             raise LocalRuntimeError(
-                f"The topic {TOPIC} has records of an earlier demo, and the table {database.source} was made just now.",
+                f"Of an earlier demo only a part is left: {', '.join(what for what, made in new.items() if not made)}.",
                 next_step=f"run `{runtime.command('clean')}`, which removes what demos have "
                 "left, and then the demo again.",
             )
-        there = "made" if is_new else "there already; what they hold stays, and grows"
-        self._out.print(f"Table    {database.source} of {database.title}, and topic {TOPIC}: {there}")
-        return Writer(database, Stream(TOPIC, _ROWS, flights(TOPIC).slice), list(columns), _SECONDS)
+        there = "made" if all(new.values()) else "there already; what they hold stays, and grows"
+        self._out.print(f"Made for {', '.join(new)}: {there}")
+        return Writer(self._arrivals, Stream(TOPIC, _ROWS, flights(TOPIC).slice), _SECONDS)
 
     def _database(self) -> Database:
         """PostgreSQL where its programs are to be had, else SQLite."""
@@ -230,19 +243,22 @@ class _Demo:
 
     def _compare(self, settings: KafkaSettings, database: Database, wanted: list[_Target]) -> bool:
         columns = columns_of(_DDL)
+        with self._out.status("Reading the files"):
+            written = fingerprint(lines(self._arrivals), columns)
         with self._out.status(f"Reading the table {database.source}"):
             inserted = fingerprint(database.rows(database.source, columns), columns)
         with self._out.status("Reading the topic"):
             sent = fingerprint(records(settings, TOPIC), columns)
         table = Table("What", "Read by", "Holds", "Verdict")
-        table.add_row(f"the table {database.source}", database.reader, str(inserted), "")
-        everywhere = [(f"the topic {TOPIC}", "confluent-kafka", sent)]
+        table.add_row("the application's files", "json", str(written), "")
+        everywhere = [(f"the table {database.source}", database.reader, inserted)]
+        everywhere += [(f"the topic {TOPIC}", "confluent-kafka", sent)]
         everywhere += [(target.what, *self._found(target, database, columns)) for target in wanted]
         for what, reader, found in everywhere:
-            verdict = "[bold green]identical[/]" if found == inserted else "[bold red]DIFFERENT[/]"
+            verdict = "[bold green]identical[/]" if found == written else "[bold red]DIFFERENT[/]"
             table.add_row(what, reader, str(found), verdict)
         self._out.print(table)
-        return all(found == inserted for *_, found in everywhere)
+        return all(found == written for *_, found in everywhere)
 
     def _found(self, target: _Target, database: Database, columns: Columns) -> tuple[str, Fingerprint]:
         path = load_pipeline(self._folder / f"{target.name}.yaml").table_id
@@ -260,9 +276,9 @@ class _Demo:
     ) -> None:
         url = airflow.environment.url
         verdict = (
-            "[bold green]EXACTLY ONCE[/]: topic, table, files and database hold what was inserted, row for row."
+            "[bold green]EXACTLY ONCE[/]: tables, topic and files hold what was written, row for row."
             if same
-            else "[bold red]NOT THE SAME[/]: one of them differs from the inserted rows; see above. Please report this."
+            else "[bold red]NOT THE SAME[/]: one of them differs from the written rows; see above. Please report this."
         )
         password = airflow.environment.credentials().password
         pipelines = "\n".join(f"  {self._folder / t.name}.yaml" for t in wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ class Database(ABC):
     Attributes:
         name: for names of pipelines.
         title: for people.
-        source: the table that an application writes to all the time, and a pipeline reads.
+        source: the table that the demo's first pipeline fills, and the next one reads.
         table: the table that the demo's last pipeline fills.
         reader: what its rows are read by.
         how_to_look: a command to show the table.
@@ -43,10 +43,6 @@ class Database(ABC):
     @abstractmethod
     def make_source(self, columns: Columns) -> bool:
         """Make the table `source`, with a number for each row, where it isn't there; True if it was made."""
-
-    @abstractmethod
-    def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert rows into `source`, in one transaction: a value of each column that it was made with."""
 
     @abstractmethod
     def rows(self, table: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
@@ -71,7 +67,6 @@ class PostgreSql(Database):
 
     def __init__(self, home: SluiceHome) -> None:
         self._server = LocalPostgreSql.of_home(home)
-        self._names = ""
 
     def start(self) -> None:
         """Start it, if it doesn't run.
@@ -100,16 +95,7 @@ class PostgreSql(Database):
                 number = "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
                 connection.execute(f"CREATE TABLE {self.source} ({number}, {kinds})")
                 connection.commit()
-        self._names = ", ".join(f'"{name}"' for name in columns)
         return found is None
-
-    def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """By COPY."""
-        with self._server.connected() as connection:
-            with connection.cursor() as cursor, cursor.copy(f"COPY {self.source} ({self._names}) FROM STDIN") as copy:
-                for row in rows:
-                    copy.write_row(row)
-            connection.commit()
 
     def rows(self, table: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
         """Some thousand at a time, by a cursor of the server's."""
@@ -137,7 +123,6 @@ class Sqlite(Database):
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._names = ""
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def connection(self) -> Mapping[str, Any]:
@@ -151,14 +136,7 @@ class Sqlite(Database):
             found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [self.source]).fetchone()
             if found is None:
                 connection.execute(f"CREATE TABLE {self.source} (id INTEGER PRIMARY KEY AUTOINCREMENT, {kinds})")
-        self._names = ", ".join(f'"{name}"' for name in columns)
         return found is None
-
-    def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """One after the other."""
-        places = ", ".join("?" for _ in rows[0])
-        with closing(sqlite3.connect(self._file, timeout=_WAIT)) as connection, connection:
-            connection.executemany(f"INSERT INTO {self.source} ({self._names}) VALUES ({places})", rows)
 
     def rows(self, table: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
         """As the file has them."""

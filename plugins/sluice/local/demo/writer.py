@@ -1,36 +1,35 @@
-"""Writes rows into a database's table over some time, in small transactions, as an application does."""
+"""Writes rows as files into a folder over some time, as an application does that exports what it has."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from sluice.local.demo.databases import Database
 from sluice.local.demo.flights import Stream
 from sluice.local.demo.replay import share
 from sluice.local.errors import LocalRuntimeError
 
-_TICK = 0.5  # seconds between two transactions
+_TICK = 0.5  # seconds between two files
 _MOST = 5_000  # rows of one
 
 
 class Writer(threading.Thread):
-    """Inserts one stream's rows.
+    """Writes one stream's rows as lines of JSON; a file appears whole, under a name that is used once.
 
     Args:
-        database: where.
+        folder: where.
         stream: the rows, as records of JSON.
-        columns: the columns of the table that have a value of theirs.
         seconds: how long the steady part takes.
     """
 
-    def __init__(self, database: Database, stream: Stream, columns: Sequence[str], seconds: float) -> None:
+    def __init__(self, folder: Path, stream: Stream, seconds: float) -> None:
         super().__init__(name="writer", daemon=True)
-        self.inserted = 0
-        self._database, self._stream, self._columns, self._seconds = database, stream, columns, seconds
+        self.written = 0
+        self._folder, self._stream, self._seconds = folder, stream, seconds
         self._rest = threading.Event()
         self._failure: BaseException | None = None
 
@@ -42,12 +41,12 @@ class Writer(threading.Thread):
         """Raise what went wrong, if anything did.
 
         Raises:
-            LocalRuntimeError: a row was not inserted.
+            LocalRuntimeError: a row was not written.
         """
         if self._failure is not None:
             raise LocalRuntimeError(
-                f"Writing to the table {self._database.source} failed: {self._failure}.",
-                next_step="see whether the database runs, and run the demo again.",
+                f"Writing files into {self._folder} failed: {self._failure}.",
+                next_step="see whether the disk has space left, and run the demo again.",
             ) from self._failure
 
     def run(self) -> None:
@@ -59,15 +58,24 @@ class Writer(threading.Thread):
 
     def _write(self) -> None:
         total, began = self._stream.total, time.monotonic()
-        while self.inserted < total:
+        while self.written < total:
             share_now = 1.0 if self._rest.is_set() else share(time.monotonic() - began, self._seconds)
-            until = min(int(total * share_now), self.inserted + _MOST)
-            if until > self.inserted:
-                self._database.insert([self._row(r.value) for r in self._stream.slice(self.inserted, until)])
-                self.inserted = until
+            until = min(int(total * share_now), self.written + _MOST)
+            if until > self.written:
+                self._file(b"".join(r.value + b"\n" for r in self._stream.slice(self.written, until)))
+                self.written = until
             else:
                 self._rest.wait(_TICK)
 
-    def _row(self, value: bytes) -> tuple[Any, ...]:
-        found: Mapping[str, Any] = json.loads(value)
-        return tuple(found[name] for name in self._columns)
+    def _file(self, content: bytes) -> None:
+        file = self._folder / f"{time.time_ns()}.json"
+        unfinished = file.with_suffix(".tmp")  # which sources of files leave out
+        unfinished.write_bytes(content)
+        unfinished.rename(file)
+
+
+def lines(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of all files that writers have left there."""
+    for file in sorted(folder.glob("*.json")):
+        with file.open("rb") as content:
+            yield from map(json.loads, content)
