@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.config import KafkaSettings
 from sluice.protocol.messages import PlannedRange
 from sluice.sources.files import cleaning as cleaning_of
+from sluice.sources.files import source as source_of_files
 from sluice.sources.files.cleaning import Cleaning
 from sluice.sources.files.disk import Disk, place_of, uri_of
 from sluice.sources.files.entries import BITS, Entry, Found, Logged, decoded, encoded, is_read, new_lines, whole_file
@@ -18,6 +23,7 @@ from sluice.sources.files.options import FilesOfFolder
 from sluice.sources.files.reader import FilesReader
 from sluice.sources.files.s3 import bucket_of, key_of, of_source
 from sluice.sources.files.s3 import uri_of as uri_of_object
+from sluice.sources.files.source import FilesSource
 from sluice.storages import S3
 
 SECTION = {"path": "/data/in", "log": "files"}
@@ -159,7 +165,7 @@ def compared(entries, found, *, grows=False):
     with Known(grows=grows) as known:
         known.learn(logged(*entries))
         known.see(found)
-        return list(known.compared())
+        return [(one.found, one.before, one.displaced) for one in known.compared()]
 
 
 def test_only_files_that_are_not_as_listed_are_looked_at_the_oldest_first():
@@ -356,6 +362,37 @@ def test_a_file_that_grows_is_known_by_its_id_under_any_name(tmp_path):
     rotated = old._replace(path="file:///app.log.1", modified=4)
     assert compared([entry], [rotated, new], grows=True) == [(rotated, entry, None), (new, None, None)]
     assert compared([entry], [new], grows=True) == [(new, None, entry)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_with_more_partitions_than_at_first_has_each_line_of_files_that_grow_once(seed, tmp_path, monkeypatch):
+    """Partitions have no order among them, so a file's entries stay in the first one's."""
+    topic: list[list[Logged]] = [[]]
+
+    class Log:
+        def __init__(self, _settings, _topic, _extend):
+            pass
+
+        def append(self, found):
+            for partition, entry in list(found):
+                topic[partition].append(Logged(partition, len(topic[partition]), 0, entry))
+
+    monkeypatch.setattr(source_of_files, "Appending", Log)
+    monkeypatch.setattr(source_of_files, "entries", lambda _, __, partition, start: topic[partition][start:])
+    options = FilesOfFolder(path=str(tmp_path), log="files", grows=True, min_age=timedelta(0))
+    source = FilesSource(options, KafkaSettings("kafka_default", {"bootstrap.servers": "nowhere:1"}))
+    dice, written = random.Random(seed), dict.fromkeys(range(4), 0)
+    for _ in range(12):
+        for number in dice.sample(list(written), 2):
+            written[number] += 1
+            with (tmp_path / f"{number}.log").open("a") as file:
+                file.write(f"{number}: {written[number]}\n")
+        topic.extend([] for _ in range(dice.randrange(2)))
+        source._add_new("files", range(len(topic)), datetime.now(UTC))
+    listed = [one.entry for partition in topic for one in partition]
+    read = [place_of(e.path).read_bytes()[e.start : e.end].decode().splitlines() for e in listed]
+    assert sorted(chain(*read)) == sorted(f"{n}: {i + 1}" for n, count in written.items() for i in range(count))
+    assert len(topic) > 3
 
 
 class TestGrowing:

@@ -30,11 +30,14 @@ class Compared(NamedTuple):
         found: as it is now.
         before: the last entry of the file; None where it has none.
         displaced: the last entry under the file's name, where that is of another file which isn't in the folder now.
+        partition: the log's partition that has the file's last entry, and will have its next ones: only there have they
+            an order, however many partitions the log has by then. None where the file has no entry.
     """
 
     found: Found
     before: Entry | None
     displaced: Entry | None = None
+    partition: int | None = None
 
 
 class Known:
@@ -91,13 +94,13 @@ class Known:
         # A file of before that was put back has an entry, though not the last one, and is read once.
         same = f"(b.number IS NOT NULL AND {_SAME.replace('e.', 'b.')})" if self._grows else _LISTED
         rows = self._db.execute(
-            f"SELECT f.path, f.size, f.modified, f.id, b.number, {', '.join(f'b.{c}' for c in _COLUMNS.split(', '))} "
+            f"SELECT f.path, f.size, f.modified, f.id, b.part, {', '.join(f'b.{c}' for c in _COLUMNS.split(', '))} "
             f"FROM found f LEFT JOIN entries b ON b.number = {last} WHERE NOT {same} ORDER BY f.modified, f.path"
         )
-        for path, size, modified, id_, number, *before in rows:
+        for path, size, modified, id_, partition, *before in rows:
             found = Found(path, size, modified, id_)
-            if number is not None:
-                yield Compared(found, Entry(*before))
+            if partition is not None:
+                yield Compared(found, Entry(*before), partition=partition)
             else:
                 yield Compared(found, None, self._displaced(found) if self._grows else None)
 

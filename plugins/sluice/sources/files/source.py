@@ -236,9 +236,16 @@ class FilesSource:
             with self._storage() as storage:
                 listing = storage.listing(options.path, options.include, options.exclude)
                 known.see(found for found in listing if found.modified <= oldest)
-            new = (entry for one in known.compared() if (entry := self._entry(one)) is not None)
-            appending.append((_partition(entry, options.grows, len(partitions)), entry) for entry in new)
+            new = ((one, entry) for one in known.compared() if (entry := self._entry(one)) is not None)
+            appending.append((self._partition(one, len(partitions)), entry) for one, entry in new)
             return remarks
+
+    def _partition(self, one: Compared, partitions: int) -> int:
+        """The partition of the log for a file's next entry: always the same one for a file."""
+        if one.partition is not None:
+            return one.partition
+        known_by = one.found.id if self._options.grows else one.found.path
+        return zlib.crc32(known_by.encode()) % partitions
 
     @contextmanager
     def _storage(self) -> Iterator[Storage]:
@@ -283,8 +290,3 @@ class FilesSource:
         if self._options.on_change == "fail":
             raise changed(found, before)
         return self._new(found) if self._options.on_change == "reread" else None
-
-
-def _partition(entry: Entry, grows: bool, partitions: int) -> int:
-    """The partition of the log, always the same one for a file."""
-    return zlib.crc32((entry.id if grows else entry.path).encode()) % partitions
