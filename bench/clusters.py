@@ -27,7 +27,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.pipeline import load_pipeline
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.offsets import Checkpoint, TopicPartition
-from sluice.protocol.plan import Limits, plan_interval
+from sluice.protocol.plan import Grouping, Limits, plan_interval
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import bounded
@@ -120,7 +120,13 @@ def measure(clusters: int, topics: int, round_trip: float, folder: Path) -> dict
     plan = timed(
         "plan",
         lambda: plan_interval(
-            Checkpoint(), state, starting={}, limits=Limits(10**9), number_of_ranges=8, on_offset_loss="fail", table="t"
+            Checkpoint(),
+            state,
+            starting={},
+            limits=Limits(10**9),
+            grouping=Grouping(8),
+            on_offset_loss="fail",
+            table="t",
         ),
     )
 

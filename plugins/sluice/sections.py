@@ -99,6 +99,11 @@ def _as_text(value: Any) -> Any:
 Options = Annotated[dict[str, str], BeforeValidator(_as_text)]
 
 
+def scalar_or_mapping(value: Any) -> str:
+    """Which branch a value is of that may be one value or a section, for pydantic: so only that one's faults show."""
+    return "mapping" if isinstance(value, dict | Section) else "scalar"
+
+
 PRIVATE_HUDI = 'the Spark connection\'s extra field, as {"hudi": {"hoodie.…": "…"}}'
 PRIVATE_SPARK = 'the Spark connection\'s extra field, as {"conf": {"spark.…": "…"}}'
 PRIVATE_KAFKA = 'the Kafka connection\'s extra field, as {"java": {"…": "…"}}'

@@ -37,6 +37,8 @@ _RESTORES = 86
 """Their tables aren't restored."""
 _LEFTOVERS = 125_288
 """And their tables can't list what intervals have left."""
+_WORK = 255
+"""Nor do their ranges follow the work."""
 _MOST_SWITCHES = 60_000
 """Of a history's processes. Three runs that supersede each other, since nobody asks Airflow, take up to 40,000: each
 START looks at every instant that was aborted since the last commit."""
@@ -120,6 +122,9 @@ class History(Workers):
         self.restores = Random(f"{seed}, restores {_RESTORES}")
         self.is_restored = self.restores.random() < 0.05 and self._lay_restores()
         self.world.lists_leftovers = Random(f"{seed}, leftovers {_LEFTOVERS}").random() < 0.15
+        work = Random(f"{seed}, work {_WORK}")
+        if self.world.shop is None and work.random() < 0.1:
+            self.ranges, self.records_per_range = 3, work.choice((2, 5, 10))
         super().__init__(
             self.world, len(self.world.logs), operation, ordered=ordered, table=TABLE_IDS.get(self.sink, TABLE)
         )

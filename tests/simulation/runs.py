@@ -42,6 +42,7 @@ def _pipeline(
     operation: str,
     ordered: bool,
     ranges: int,
+    records_per_range: int | None,
     on_offset_loss: str,
     on_missing_range: str,
     max_records: int,
@@ -62,7 +63,7 @@ def _pipeline(
             "name": "orders",
             "source": {"jdbc": section_of(max_records, splits)} if splits else source,
             "sink": {sink: {**_section(sink, operation, ordered), "schema": "id BIGINT, v BIGINT, p STRING"}},
-            "write": {"ranges": ranges},
+            "write": {"ranges": {"at_most": ranges, "records": records_per_range} if records_per_range else ranges},
             "on_missing_range": on_missing_range,
             **({"table_services": services} if serves else {}),
             "control": {
@@ -102,6 +103,7 @@ class Runs(Invariants):
         airflow_knows: whether START asks which runs go on.
         active: the runs that go on, by name.
         ranges: as the pipeline file has it, and so are `loss`, `partial` (`on_missing_range`) and `max_records`.
+        records_per_range: about the most records of a range; None where `ranges` is a number.
         serves: whether the pipeline has table services.
         sink: the name of the pipeline's sink.
         mapped: what the metadata service says; None in a history without streams.
@@ -123,6 +125,7 @@ class Runs(Invariants):
     serves: bool
     sink: str = "hudi"
     mapped: Mapped | None = None
+    records_per_range: int | None = None
     on_removed: str = "drain"
     on_unreachable: str = "fail"
     has_workers: bool = False
@@ -134,7 +137,8 @@ class Runs(Invariants):
     @property
     def pipeline(self) -> Pipeline:
         return _pipeline(
-            self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records, self.serves,
+            self.operation, self.ordered, self.ranges, self.records_per_range, self.loss, self.partial,
+            self.max_records, self.serves,
             (self.on_removed, self.on_unreachable) if self.mapped is not None else None, self.sink,
             self.partitions if self.world.shop is not None else 0,
         )  # fmt: skip

@@ -32,6 +32,7 @@ from sluice.coordinator.streams import Streams
 from sluice.coordinator.turns import Turns
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.kafka.sent_letters import Sent
+from sluice.pipeline.model import Write
 from sluice.protocol.commit_note import NO_NOTE, CommitNote
 from sluice.protocol.identity import LogId
 from sluice.protocol.known_streams import KnownLog, KnownStreams
@@ -330,11 +331,11 @@ def test_a_window_past_an_open_transaction_is_tried_again(sparse, request_, is_r
         pipeline=SimpleNamespace(
             sink=SimpleNamespace(capabilities=SimpleNamespace(upsert=False)),
             source=SimpleNamespace(capabilities=SimpleNamespace(sparse=sparse)),
-            write=SimpleNamespace(ranges=1),
+            write=Write(),
             writer=lambda: SimpleNamespace(ordering_fields=()),
         ),
     )
-    committed: Any = SimpleNamespace(checkpoint=Checkpoint())
+    committed: Any = SimpleNamespace(checkpoint=Checkpoint(), note=NO_NOTE)
     request = Request(kind="range", **request_)
     refused = pytest.raises(RetryableError, match="open Kafka transaction") if is_refused else nullcontext()
     with refused:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from sluice.cli import app
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Pipeline, load_pipeline
+from sluice.protocol.plan import Grouping
 
 PROJECT = Path(__file__).parents[2]
 GOOD = """\
@@ -66,6 +67,9 @@ def test_a_good_file_loads(tmp_path, monkeypatch):
             "SLUICE_NOT_SET_ANYWHERE",
         ),
         ("    max_bytes: 2 GiB", "    max_bytes: a lot", 6, "byte"),
+        ("source:", "write: {ranges: 0}\nsource:", 3, "write.ranges: Input should be greater than 0"),
+        ("source:", "write: {ranges: car}\nsource:", 3, "write.ranges: "),
+        ("source:", "write: {ranges: {atmost: 3}}\nsource:", 3, "write.ranges.atmost: there is no such key; did you"),
         ("      hoodie.metadata.enable: true", "      metadata.enable: true", 8, "hoodie.*"),
         ("name: orders\n", "", 1, "missing"),
         ("name: orders\n", "name: orders\nstr: 5\n", 2, "str: there is no such key"),
@@ -136,6 +140,29 @@ def test_the_command_line_says_the_same(tmp_path):
     assert "orders -> upsert file:///lake/orders" in result.output
     assert "bad.yaml:5: source.kafka.topic" in result.output
     assert CliRunner().invoke(app, ["validate", str(good)]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "average", "grouping"),
+    [
+        ("3", 8.0, Grouping(3)),
+        ("auto", None, Grouping(16, 1_000_000)),
+        ("auto", 2048.0, Grouping(16, 524_288)),
+        ("{at_most: 4, records: 500, bytes: 1 KiB}", 8.0, Grouping(4, 128)),
+    ],
+)
+def test_ranges_are_a_number_or_bounds_of_the_work_of_each(tmp_path, written, average, grouping):
+    pipeline = load_pipeline(write(tmp_path, GOOD.replace("source:", f"write: {{ranges: {written}}}\nsource:")))
+    assert pipeline.write.grouping(average) == grouping
+    assert pipeline.write.most_ranges == grouping.at_most
+
+
+def test_ranges_by_work_need_offsets_that_count_records(tmp_path):
+    text = GOOD.replace("source:", "write: {ranges: auto}\nsource:")
+    text = text.replace("  kafka:\n    topics: orders\n    max_bytes: 2 GiB", "  files: {path: /in, log: orders-files}")
+    text = text.replace("name: orders\n", "name: orders\ncontrol: {connection: kafka_default}\n")
+    with pytest.raises(PipelineFileError, match=r"`write.ranges` must be a number: offsets of source.files"):
+        load_pipeline(write(tmp_path, text))
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
-from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window
+from sluice.protocol.plan import Grouping, IntervalPlan, Limits, plan_again, plan_interval, plan_window
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark, summarize
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,7 +38,7 @@ def plan(committed: Checkpoint, now: ClusterState, *, ranges=1, limit=1000, loss
         now,
         starting=starting or {},
         limits=Limits(limit),
-        number_of_ranges=ranges,
+        grouping=ranges if isinstance(ranges, Grouping) else Grouping(ranges),
         on_offset_loss=loss,
         table="table",
     )
@@ -239,6 +241,53 @@ def test_no_range_is_empty():
     assert len(plan(Checkpoint(), state((0, 0, 5)), ranges=8).ranges) == 1
 
 
+def test_the_largest_range_comes_first():
+    made = plan(Checkpoint(), state((0, 0, 10), (1, 0, 60), (2, 0, 50)), ranges=3)
+    assert [sum(r.span for r in group) for group in made.ranges] == [60, 50, 10]
+
+
+BY_WORK = Grouping(at_most=4, records=100)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "number"),
+    [((5, 5, 5), 1), ((50, 50), 1), ((50, 51), 2), ((90, 90, 90), 3), ((90,) * 9, 4), ((300,), 1), ((300, 20, 20), 2)],
+    ids=["little", "just one", "more than one", "three", "the most", "one partition", "a hot partition"],
+)
+def test_by_work_there_are_as_many_ranges_as_the_backlog_needs(backlog, number):
+    now = state(*((p, 0, span) for p, span in enumerate(backlog)))
+    assert len(plan(Checkpoint(), now, ranges=BY_WORK).ranges) == number
+
+
+def test_large_records_make_more_ranges():
+    assert Grouping.by_work(8, 1000, 10_000, 100).records == 100
+    assert Grouping.by_work(8, 1000, 10_000, 1).records == 1000
+    assert Grouping.by_work(8, 1000, 1, 100).records == 1
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=12),
+    st.integers(1, 6),
+    st.integers(1, 1500) | st.none(),
+    st.randoms(use_true_random=False),
+)
+def test_any_grouping_holds_each_partition_once_in_ranges_of_about_the_same_work(backlog, at_most, records, random):
+    """By the bound of the longest-first rule (Graham 1969): no group exceeds its share by more than one partition."""
+    bounds = [(p, 0, span) for p, span in enumerate(backlog)]
+    made = plan(Checkpoint(), state(*bounds), ranges=Grouping(at_most, records), limit=10**6)
+    assert sorted(made.offset_ranges) == [OffsetRange(tp(p), 0, span) for p, _, span in bounds if span]
+    works = [sum(r.span for r in group) for group in made.ranges]
+    assert len(works) <= at_most
+    assert works == sorted(works, reverse=True)
+    assert all(works)
+    if works:
+        assert works[0] <= sum(backlog) / len(works) + max(backlog)
+    if records is not None and len(works) < at_most:
+        assert max(works, default=0) < 2 * max(records, *backlog)
+    random.shuffle(bounds)  # whatever order a cluster names its partitions in, a repeated START plans the same
+    assert plan(Checkpoint(), state(*bounds), ranges=Grouping(at_most, records), limit=10**6).ranges == made.ranges
+
+
 def known(partitions=None, covered=None, passed_over=None) -> Checkpoint:
     topic = TopicCheckpoint(
         topic_id="id", partitions=partitions or {}, covered=covered or {}, passed_over=passed_over or {}
@@ -248,7 +297,7 @@ def known(partitions=None, covered=None, passed_over=None) -> Checkpoint:
 
 def window(committed: Checkpoint, now: ClusterState, asked, *, by_hand: bool = False) -> IntervalPlan:
     windows = {tp(p): span for p, span in asked.items()}
-    return plan_window(committed, now.partitions, windows, with_passed_over=by_hand, number_of_ranges=1, table="table")
+    return plan_window(committed, now.partitions, windows, with_passed_over=by_hand, grouping=Grouping(), table="table")
 
 
 @pytest.mark.parametrize(("policy", "spans_now", "resumed"), [("earliest", {0: (6, 10)}, 6), ("latest", {}, 10)])
@@ -333,7 +382,7 @@ def test_offsets_are_read_again_only_while_kafka_has_them():
 
     def again(log_start: int, position: int = 10) -> IntervalPlan:
         now = state((0, log_start, 10)).partitions
-        return plan_again(ranges, checkpoint(p0=position), now, number_of_ranges=1, table="t")
+        return plan_again(ranges, checkpoint(p0=position), now, grouping=Grouping(), table="t")
 
     assert again(2).offset_ranges == tuple(ranges)
     with pytest.raises(ActionRequiredError, match="doesn't have all"):

@@ -19,7 +19,7 @@ from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import Stream, StreamMapping, mapping_of
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
-from sluice.protocol.plan import IntervalPlan, Limits, plan_interval
+from sluice.protocol.plan import Grouping, IntervalPlan, Limits, plan_interval
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Told, bounded, follow, follow_without_answer
 
@@ -218,7 +218,7 @@ class History:
             starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.partition, "earliest")
         return plan_interval(
             self.checkpoint, state, starting=starting, limits=Limits(self.random.choice((3, 1000))),
-            number_of_ranges=1, on_offset_loss="fail", table="t",
+            grouping=Grouping(), on_offset_loss="fail", table="t",
         )  # fmt: skip
 
     def _commit(self, known: KnownStreams, plan: IntervalPlan, state: ClusterState) -> None:

@@ -28,7 +28,15 @@ from sluice.protocol.messages import PlannedRange
 from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
 from sluice.protocol.notes_topics import refuse_lost
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
-from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window, refuse_leaderless
+from sluice.protocol.plan import (
+    Grouping,
+    IntervalPlan,
+    Limits,
+    plan_again,
+    plan_interval,
+    plan_window,
+    refuse_leaderless,
+)
 from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.redriven import Place, Places
 from sluice.protocol.request import Request
@@ -162,7 +170,7 @@ class Planner:
             state,
             starting=self._starting(committed.checkpoint, state),
             limits=self._limits(committed.note.average_record_bytes or None),
-            number_of_ranges=self._session.pipeline.write.ranges,
+            grouping=self._grouping(committed),
             on_offset_loss=source.on_offset_loss,
             table=self._table_id,
         )
@@ -170,6 +178,9 @@ class Planner:
         if followed is not None and followed.known.differs_from(committed.note.streams):
             plan = replace(plan, moves=True)
         return self._task_of(plan, "continue")
+
+    def _grouping(self, committed: Committed) -> Grouping:
+        return self._session.pipeline.write.grouping(committed.note.average_record_bytes or None)
 
     def _limits(self, average: float | None) -> Limits:
         """Of one interval; a source whose offsets don't count records has seen to it itself."""
@@ -277,7 +288,7 @@ class Planner:
             state.partitions,
             windows,
             with_passed_over=policy.reads_passed_over and bool(request.offsets),
-            number_of_ranges=self._session.pipeline.write.ranges,
+            grouping=self._grouping(committed),
             table=self._table_id,
         )
         ordered = bool(self._session.pipeline.writer().ordering_fields)
@@ -371,7 +382,7 @@ class Planner:
             ranges,
             committed.checkpoint,
             state.partitions,
-            number_of_ranges=self._session.pipeline.write.ranges,
+            grouping=self._grouping(committed),
             table=self._table_id,
         )
         task = replace(self._task_of(plan, request.kind), records_before=records_before(plan, written.note))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -278,8 +278,16 @@ def _keys_of(problem: Any, data: Any) -> list[str]:
 
 def _is_branch(key: Any) -> bool:
     return isinstance(key, str) and (
-        key.startswith(("literal[", "dict[", "function-", "nullable[")) or key in ("timedelta", "str")
+        key.startswith(("literal[", "dict[", "function-", "nullable["))
+        or key in ("timedelta", "str", "constrained-int", "scalar", "mapping")
     )
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds, perhaps one of several kinds of values."""
+    if hasattr(annotation, "model_fields"):
+        return cast(type[BaseModel], annotation)
+    return next((found for kind in get_args(annotation) if (found := _section_in(kind)) is not None), None)
 
 
 def _suggest(section: Any, keys: Sequence[str]) -> str:
@@ -289,9 +297,10 @@ def _suggest(section: Any, keys: Sequence[str]) -> str:
             section = registry.section(section.kind, key)
             continue
         field = next((f for name, f in section.model_fields.items() if key in (name, f.alias)), None)
-        if field is None or not hasattr(field.annotation, "model_fields"):
+        found = _section_in(field.annotation) if field is not None else None
+        if found is None:
             break
-        section = field.annotation
+        section = found
     known = sorted(field.alias or name for name, field in section.model_fields.items())
     known += ["routes"] if section is Pipeline else []
     close = get_close_matches(keys[-1], known, n=1)

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ByteSize, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from sluice.connectors.capabilities import RequiredCapabilities, SinkRef, SourceRef, misfits
 from sluice.connectors.options import FurtherTableOptions, SourceOptions
@@ -19,7 +19,7 @@ from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.plan import Limits
+from sluice.protocol.plan import Grouping, Limits
 from sluice.protocol.services import IN_ONE_STEP
 from sluice.records.settings import REST, Changes, Errors, Transform
 from sluice.sections import (
@@ -30,6 +30,7 @@ from sluice.sections import (
     Section,
     parse_duration,
     refuse_secrets,
+    scalar_or_mapping,
     words_of,
 )
 
@@ -49,13 +50,29 @@ _KEEP_FIELDS = (
 )  # after these steps a record's fields are columns still, under their names
 
 
+class RangesByWork(Section):
+    """As many ranges as an interval has work for; the average size of the last interval's records counts."""
+
+    at_most: Annotated[int, Field(gt=0, le=1000)] = 16
+    """The maximum number of ranges."""
+    records: Annotated[int, Field(gt=0)] = 1_000_000
+    """About the most records of a range."""
+    bytes: Annotated[ByteSize, Field(gt=0)] = ByteSize(1 << 30)
+    """About the most bytes of a range, such as `512 MiB`."""
+
+
 class Write(Section):
     """How the Spark jobs run."""
 
     connection: str = "spark_default"
     """Id of the Airflow connection of type spark: local, standalone, YARN or Kubernetes."""
-    ranges: Annotated[int, Field(gt=0, le=1000)] = 1
-    """The maximum number of Spark jobs that share an interval's partitions."""
+    ranges: Annotated[
+        Annotated[Annotated[int, Field(gt=0, le=1000)] | Literal["auto"], Tag("scalar")]
+        | Annotated[RangesByWork, Tag("mapping")],
+        Discriminator(scalar_or_mapping),
+    ] = 1
+    """The maximum number of Spark jobs that share an interval's partitions; `auto`, or bounds such as
+    `{at_most: 8, records: 500000}`: as many as there is work for."""
     records_per_task: Annotated[int, Field(gt=0)] = 100_000
     """A partition with more records than this is read by several Spark tasks, where its order doesn't matter."""
     conf: Options = Field(default_factory=dict)
@@ -70,6 +87,22 @@ class Write(Section):
     """The group of workers that write the ranges, such as `default`. Default: a Spark job for each range."""
     claim_within: Duration = timedelta(seconds=10)
     """How long a range waits for a worker to claim it; then it is written by a separate Spark job."""
+
+    @property
+    def most_ranges(self) -> int:
+        """The most ranges that an interval may have."""
+        return self.ranges if isinstance(self.ranges, int) else self._by_work.at_most
+
+    def grouping(self, average_record_bytes: float | None) -> Grouping:
+        """Into how many ranges an interval's partitions are grouped, given the last interval's average."""
+        if isinstance(self.ranges, int):
+            return Grouping(self.ranges)
+        work = self._by_work
+        return Grouping.by_work(work.at_most, work.records, work.bytes, average_record_bytes)
+
+    @property
+    def _by_work(self) -> RangesByWork:
+        return self.ranges if isinstance(self.ranges, RangesByWork) else RangesByWork()
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Write:
@@ -185,6 +218,15 @@ class Pipeline(Section):
         return self
 
     @model_validator(mode="after")
+    def _work_is_known(self) -> Pipeline:
+        if not isinstance(self.write.ranges, int) and self.source.capabilities.sparse:
+            raise ValueError(
+                f"`write.ranges` must be a number: offsets of {self.source.place} don't count records, so it isn't "
+                "known how many an interval has"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _columns_are_known(self) -> Pipeline:
         value, given = self.source.options.value, self.sink.options.columns_are_given
         if self.source.capabilities.rows:
@@ -205,7 +247,7 @@ class Pipeline(Section):
 
     @model_validator(mode="after")
     def _sink_fits(self) -> Pipeline:
-        self.sink.options.require(self.changes, self.write.ranges)
+        self.sink.options.require(self.changes, self.write.most_ranges)
         return self
 
     @model_validator(mode="after")
@@ -213,7 +255,7 @@ class Pipeline(Section):
         changes = self.changes
         if changes is None:
             return self
-        if changes.truncate == "apply" and self.write.ranges > 1:
+        if changes.truncate == "apply" and self.write.most_ranges > 1:
             raise ValueError("`truncate: apply` needs write.ranges 1: one job takes all rows off the table")
         if changes.format == "debezium" and REST in self.source.options.value.options:
             raise ValueError(f"the option `{REST}` keeps a row's further fields, and an event's fields are no row's")

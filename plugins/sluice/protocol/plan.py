@@ -43,11 +43,40 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Grouping:
+    """Into how many ranges an interval's partitions are grouped.
+
+    Attributes:
+        at_most: the most ranges.
+        records: about the most offsets of a range; None for as many ranges as there may be.
+    """
+
+    at_most: int = 1
+    records: int | None = None
+
+    @classmethod
+    def by_work(cls, at_most: int, records: int, size: int, average_record_bytes: float | None) -> Grouping:
+        """As many ranges as keep each below so many records and bytes, by the last interval's average."""
+        return cls(at_most, Limits(records, size, average_record_bytes).records())
+
+    def number(self, spans: Sequence[int]) -> int:
+        """The number of ranges for partitions of these spans.
+
+        A partition is never shared by two ranges, so that no range can be smaller than the largest one.
+        """
+        if self.records is None:
+            return self.at_most
+        whole = max(self.records, *spans, 1)
+        return max(1, min(self.at_most, -(-sum(spans) // whole)))
+
+
+@dataclass(frozen=True)
 class IntervalPlan:
     """What one interval reads.
 
     Attributes:
-        ranges: the partitions that have something to read, grouped; one Spark job writes each group.
+        ranges: the partitions that have something to read, grouped, the largest group first; one Spark job writes
+            each group.
         idle: partitions with nothing to read, as zero-length ranges at their position.
         losses: offsets given up under `on_offset_loss`.
         behind: partitions in which the limits left records for the next interval.
@@ -87,7 +116,7 @@ def plan_interval(
     *,
     starting: Mapping[TopicPartition, int | Literal["earliest", "latest"]],
     limits: Limits,
-    number_of_ranges: int,
+    grouping: Grouping,
     on_offset_loss: OnOffsetLoss,
     table: str,
 ) -> IntervalPlan:
@@ -99,7 +128,7 @@ def plan_interval(
         starting: where partitions begin in the table's first interval. A partition that appears later always starts at
             its earliest offset: records written before it was discovered must not be lost.
         limits: bounds of the interval, shared out in proportion to each partition's backlog.
-        number_of_ranges: the most Spark jobs.
+        grouping: how many Spark jobs.
         on_offset_loss: what to do if committed offsets can't be read any more.
         table: the table's name, for errors.
 
@@ -150,7 +179,7 @@ def plan_interval(
     taken = _share([_up_to_settled(r, settled[r.topic_partition]) for r in backlog], limits.records())
     behind = frozenset(t.topic_partition for t, r in zip(taken, backlog, strict=True) if t.end < r.end)
     return IntervalPlan(
-        ranges=_group([r for r in taken if r.span], number_of_ranges),
+        ranges=_group([r for r in taken if r.span], grouping),
         idle=(*(r for r in taken if not r.span), *_left_out(checkpoint, state, others, table)),
         losses=tuple(losses),
         behind=behind,
@@ -167,7 +196,7 @@ def plan_window(
     windows: Mapping[TopicPartition, tuple[int, int]],
     *,
     with_passed_over: bool,
-    number_of_ranges: int,
+    grouping: Grouping,
     table: str,
 ) -> IntervalPlan:
     """Plan a window's offsets that the table doesn't have: a backfill, or a range that a person requested.
@@ -179,7 +208,7 @@ def plan_window(
         partitions: the partitions' present bounds.
         windows: `[start, end)` for each requested partition. Past the log's end there is nothing to read.
         with_passed_over: whether to read offsets that a person has passed over, too.
-        number_of_ranges: how many Spark jobs at most.
+        grouping: how many Spark jobs.
         table: the table's name, for errors.
 
     Raises:
@@ -211,7 +240,7 @@ def plan_window(
             )
         pieces += [OffsetRange(tp, *piece) for piece in found]
     return IntervalPlan(
-        ranges=_group(pieces, number_of_ranges),
+        ranges=_group(pieces, grouping),
         covered=asked - coverage.size((piece.start, piece.end) for piece in pieces),
         out_of_order=_out_of_order(pieces, {tp: checkpoint.covered(tp) for tp in windows}),
     )
@@ -222,7 +251,7 @@ def plan_again(
     checkpoint: Checkpoint,
     partitions: Sequence[PartitionBounds],
     *,
-    number_of_ranges: int,
+    grouping: Grouping,
     table: str,
 ) -> IntervalPlan:
     """Plan to read offsets again that the table has.
@@ -249,7 +278,7 @@ def plan_again(
                 log_start=here.log_start if here else None,
                 log_end=here.log_end if here else None,
             )
-    return IntervalPlan(ranges=_group([r for r in ranges if r.span], number_of_ranges))
+    return IntervalPlan(ranges=_group([r for r in ranges if r.span], grouping))
 
 
 def _up_to_settled(r: OffsetRange, settled: Coverage) -> OffsetRange:
@@ -331,12 +360,16 @@ def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
     return [OffsetRange(r.topic_partition, r.start, r.start + q) for r, q in zip(backlog, quota, strict=True)]
 
 
-def _group(ranges: Iterable[OffsetRange], number: int) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Form at most `number` groups of about the same span: the largest first, each into the lightest group."""
+def _group(ranges: Sequence[OffsetRange], grouping: Grouping) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Form groups of about the same span: the largest partition first, each into the lightest group.
+
+    The largest group comes first: where groups wait for their turn, none that takes long begins last.
+    """
+    number = grouping.number([r.span for r in ranges])
     groups: list[list[OffsetRange]] = [[] for _ in range(number)]
     heap = [(0, i) for i in range(number)]
     for r in sorted(ranges, key=lambda r: (-r.span, r.topic_partition)):
         load, i = heapq.heappop(heap)
         groups[i].append(r)
         heapq.heappush(heap, (load + r.span, i))
-    return tuple(tuple(sorted(g)) for g in sorted(groups) if g)
+    return tuple(tuple(sorted(g)) for g in sorted(groups, key=lambda g: (-sum(r.span for r in g), sorted(g))) if g)
