@@ -22,7 +22,14 @@ from sluice.local.process import Daemon
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-_JVM_OPTIONS = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_JVM_OPTIONS = (
+    "-Xms128m",
+    "-Xmx384m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+)
 ARCHIVE = "broker"
 _LOOK = 3.0  # seconds for an answer of a broker that has started: a busy machine takes more than one
 
