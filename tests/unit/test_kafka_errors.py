@@ -41,3 +41,11 @@ def test_a_code_says_who_has_to_act(name):
 
 def test_the_table_names_codes_that_there_are():
     assert {*LASTS, *OF_A_RECORD} <= {*_ALL}
+
+
+def test_a_cluster_without_a_broker_just_now_is_asked_again():
+    """As KRaft's controller says it of a one-broker cluster whose broker is busy or restarts."""
+    words = "Unable to replicate the partition 1 time(s): All brokers are currently fenced."
+    error = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, words)
+    assert isinstance(classify(error, "creating the topic", topic="t"), RetryableError)
+    assert refusal(error, topic="t") is None

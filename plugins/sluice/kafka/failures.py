@@ -140,8 +140,19 @@ def kafka_errors(doing: str, **where: Any) -> Iterator[None]:
         raise classify(error.args[0], doing, **where) from error
 
 
+def is_away(error: KafkaError) -> bool:
+    """Whether no broker takes part in the cluster just now, as at a restart.
+
+    A controller then answers that topics can't be replicated even once (`StripedReplicaPlacer`), in the code that it
+    also has for a replication factor that the cluster never reaches.
+    """
+    return error.code() == KafkaError.INVALID_REPLICATION_FACTOR and "brokers are currently fenced" in error.str()
+
+
 def row_of(error: KafkaError, table: Iterable[Answer]) -> Answer | None:
     """A Kafka error's row in a table; None if it isn't there."""
+    if is_away(error):
+        return None
     return next((row for row in table if error.name() in row.signs), None)
 
 

@@ -13,7 +13,7 @@ from sluice.connectors.connections import connection
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.connection import settings_of_connection
-from sluice.kafka.failures import classify, kafka_errors, until_it_is_known
+from sluice.kafka.failures import classify, is_away, kafka_errors, until_it_is_known
 from sluice.kafka.topic_id import topic_id
 from sluice.kafka.transactional import TIMEOUT, TransactionalSender
 from sluice.logs import log
@@ -211,7 +211,8 @@ class Target:
             code = error.args[0].code()
             if code == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
-            if code in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION):
+            refused = (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION)
+            if code in refused and not is_away(error.args[0]):
                 raise ActionRequiredError(
                     "Kafka refuses to create the topic as the pipeline says.",
                     next_step="correct the sink's `topic_settings`.",
