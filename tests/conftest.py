@@ -31,7 +31,7 @@ make_many_cheap()
 _CALM = {
     "metadata.max.idle.interval.ms": "0",  # by default a record twice a second says that nothing has happened
     "broker.heartbeat.interval.ms": "2000",
-    "broker.session.timeout.ms": "9000",
+    "broker.session.timeout.ms": "60000",
 }
 
 
