@@ -190,9 +190,9 @@ def before(checkout: Path) -> Participant:
         environment["SLUICE_HOME"] = str(Path(os.environ.get("SLUICE_HOME", HOME)).resolve())
 
     def commands(job: Job) -> list[list[str]]:
-        known = {name: value for name, value in asdict(job).items() if name != "folder" or value}  # it may be older
+        given = {name: value for name, value in asdict(job).items() if value != ""}  # an older one lacks later fields
         asked = subprocess.run(
-            [sys.executable, "-c", _COMMANDS], input=pickle.dumps(known), env=environment, cwd=checkout,
+            [sys.executable, "-c", _COMMANDS], input=pickle.dumps(given), env=environment, cwd=checkout,
             capture_output=True, check=True,
         )  # fmt: skip
         own = ["env", *(f"{name}={environment[name]}" for name in ("PYTHONPATH", "SLUICE_HOME") if name in environment)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from bench.database import TABLE
-from bench.records import DDL
+from bench.records import DDL, PARTITIONS
 from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from bench.participants import Job
 
+CONNECTION = "bench"
+
 
 def sluice_commands(job: Job) -> list[list[str]]:
     """The argv of each process of one interval, in order: start first, commit last, the write between them.
@@ -31,7 +33,7 @@ def sluice_commands(job: Job) -> list[list[str]]:
     """
     file = pipeline_file(job)
     pipeline = load_pipeline(file)
-    settings = KafkaSettings("bench", {"bootstrap.servers": job.bootstrap})
+    settings = KafkaSettings(CONNECTION, {"bootstrap.servers": job.bootstrap})
     environment = [f"{name}={value}" for name, value in settings.to_environment("source").items()]
     if job.database:
         warehouse = ConnectionSettings("bench", "jdbc", host=job.database)
@@ -46,7 +48,7 @@ def sluice_commands(job: Job) -> list[list[str]]:
 
 def _source(job: Job) -> dict[str, object]:
     if job.folder:
-        of_log = {"log": f"files-{uuid.uuid4()}", "splits": 4}  # as many as partitions of the topic
+        of_log = {"log": f"files-{uuid.uuid4()}", "splits": PARTITIONS}
         return {"files": {"path": job.folder, "min_age": "0 seconds", **of_log}}
     starting = "earliest" if job.starting is None else {job.topic: job.starting}
     return {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}}
@@ -89,7 +91,7 @@ def pipeline_file(job: Job, name: str = "bench", **write: object) -> Path:
         "source": _source(job),
         "sink": _sink(job),
         "write": {"ranges": 1, "driver_memory": job.driver_memory, **write},
-        "control": {"topic": f"control-{uuid.uuid4()}"},
+        "control": {"topic": f"control-{uuid.uuid4()}", **({"connection": CONNECTION} if job.folder else {})},
     }
     file = job.home / f"{job.run}.yaml"
     file.write_text(yaml.safe_dump(json.loads(json.dumps(pipeline))))
