@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,10 +40,16 @@ def test_its_pipelines_load(tmp_path, monkeypatch):
     assert sinks == ["jdbc", "kafka", "hudi", "files", "files", "jdbc"]
 
 
-def test_the_first_table_is_made_once(tmp_path):
-    database = Sqlite(tmp_path / "departures.sqlite")
+def test_the_first_table_is_made_once_and_numbers_its_rows(tmp_path):
+    file = tmp_path / "departures.sqlite"
+    database = Sqlite(file)
     assert database.make_source(COLUMNS)
     assert not database.make_source(COLUMNS)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.executemany("INSERT INTO departures_log (flight, carrier) VALUES (:flight, :carrier)", ROWS)
+    assert list(database.rows("departures_log", {"id": int, **COLUMNS})) == [
+        {"id": number, **row} for number, row in enumerate(ROWS, 1)
+    ]
 
 
 def test_an_application_writes_each_row_once_into_files_that_appear_whole(tmp_path):
