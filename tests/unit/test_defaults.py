@@ -26,6 +26,7 @@ SAYS_SOMETHING = {
     "on_missing_range": "abort",
     "records": RecordPlan(),
     "parts": 1,
+    "at_most": 1,
     "takes_over": -1,
     "lease_offset": -1,
     "high_watermark": -1,
