@@ -154,6 +154,27 @@ def test_a_process_that_stands_still_before_its_transaction_commits_nothing_afte
     table.check()
 
 
+def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction(make_jdbc, database, tmp_path):
+    """ABORT deletes the interval's row without waiting for a commit that has looked at the row already."""
+    if isinstance(database, SqliteFile):
+        pytest.skip("SQLite has one writer at a time: ABORT waits for the commit")
+    table = make_jdbc()
+    table.flow.produce(40)
+    started = table.flow.start()
+    table.flow.write_all(started)
+    pause = Pause("jdbc.before_position", tmp_path)
+    frozen = table.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
+    pause.wait(frozen)
+    database.run(f"DELETE FROM _sluice_instants WHERE sink_table LIKE '%{table.name}' AND state = 'pending'")
+    pause.release()
+    assert frozen.wait(600) != 0
+    out, err = frozen.communicate()
+    assert "rolled back" in err, out + err
+    assert (table.rows(), table.position()) == ([], {})
+    table.flow.interval()
+    table.check()
+
+
 @pytest.mark.thorough
 def test_of_two_processes_that_carry_a_commit_out_one_does(make_jdbc, tmp_path):
     table = make_jdbc(control__commit_timeout="1 second")

@@ -150,12 +150,7 @@ class TransactionalTable(IntervalTable):
             log.info("another process has committed the interval already", instant=instant, table=self.writer.path)
             return False
         if turn.state == "absent":
-            raise RetryableError(
-                "The interval is not under way any more: it was rolled back.",
-                next_step="nothing was committed; the step looks again.",
-                table=self.writer.path,
-                instant=instant,
-            )
+            raise self._rolled_back(instant)
         if turn.planned_on != turn.last:
             raise IntervalError(
                 "Another interval was committed since this one was planned: committing it would double or lose rows.",
@@ -166,6 +161,15 @@ class TransactionalTable(IntervalTable):
                 last_commit=turn.last or "an empty table",
             )
         return True
+
+    def _rolled_back(self, instant: str) -> RetryableError:
+        """The refusal of a commit whose interval has been taken back."""
+        return RetryableError(
+            "The interval is not under way any more: it was rolled back.",
+            next_step="nothing was committed; the step looks again.",
+            table=self.writer.path,
+            instant=instant,
+        )
 
     def forbid_commit(self, instant: str) -> bool:
         """Take a pending interval out of the log; see `sluice.connectors.sink.ForbidsCommits`."""

@@ -240,6 +240,7 @@ class JdbcTable(TransactionalTable):
                 return []
             mirrors = self.writer.mirrors  # an empty snapshot counts, too
             absent = self._merge(instant, [one for one in staged if mirrors or one.rows or one.deletes])
+            reach("jdbc.before_position")
             self._write_position(instant, staged, json.dumps(dict(extra)), absent)
             reach("jdbc.before_database_commit")
         reach("jdbc.after_database_commit")
@@ -321,6 +322,14 @@ class JdbcTable(TransactionalTable):
         return sum(table.absent for table in tables)
 
     def _write_position(self, instant: str, staged: Sequence[Committable], metadata: str, absent: int) -> None:
+        """Write the table's position, and complete the interval.
+
+        The commit has locked the position and not the interval's row, which ABORT deletes without waiting for a
+        commit. So the update of that row decides: it finds a pending row, and a later ABORT a completed one.
+
+        Raises:
+            RetryableError: the interval was taken back after the commit had looked.
+        """
         self._run(
             f"UPDATE {self._positions} SET instant = ?, metadata = ? WHERE sink_table = ?",
             COMMITTING,
@@ -328,9 +337,9 @@ class JdbcTable(TransactionalTable):
             metadata,
             self._key,
         )
-        self._run(
+        completed = self._run(
             f"UPDATE {self._instants} SET state = 'completed', completed = ?, rows_written = ?, rows_deleted = ?, "
-            "metadata = ? WHERE sink_table = ? AND instant = ?",
+            "metadata = ? WHERE sink_table = ? AND instant = ? AND state = 'pending'",
             COMMITTING,
             instant_now(),
             sum(one.rows for one in staged),
@@ -339,6 +348,8 @@ class JdbcTable(TransactionalTable):
             self._key,
             instant,
         )
+        if not completed:
+            raise self._rolled_back(instant)
         self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND state = 'completed' AND instant < "
             f"(SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'completed' "
