@@ -20,6 +20,7 @@ class SourceCapabilities:
         keyed: its records have keys as well as values.
         holds_control_log: its connection is a Kafka cluster, which can hold the control topic.
         rows: its records' values are already rows: structs of the columns that `SourceOptions.row_schema` returns.
+        typed: its records' values are structs of typed fields, not bytes; the pipeline file names the fields.
         sparse: its offsets don't count records, such as times: the source itself limits an interval's records by
             `max_records`, and a difference of offsets is no lag.
         repeats: an interval may repeat records of earlier ones, which only an upsert merges into one row.
@@ -32,6 +33,7 @@ class SourceCapabilities:
     keyed: bool = False
     holds_control_log: bool = False
     rows: bool = False
+    typed: bool = False
     sparse: bool = False
     repeats: bool = False
     snapshots: bool = False
@@ -141,7 +143,7 @@ def misfits(source: SourceRef, sink: SinkRef, required: RequiredCapabilities) ->
             f"twice: they {sink.without('upsert')}"
         )
     yield from _no_mirror(source, sink, required)
-    if source.can.rows and required.sizes:
+    if (source.can.rows or source.can.typed) and required.sizes:
         yield f"`errors.max_record_bytes` is for records of bytes, and those of {source.place} are rows"
     if required.window and not source.can.windows_by_time:
         yield f"`until: data_interval_end` asks for records by their times, which {source.place} doesn't know"

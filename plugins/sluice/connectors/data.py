@@ -24,6 +24,10 @@ UNREADABLE = "_sluice_unreadable"
 """The column for the fault of a source's row, in words; null for a valid row. A faulty one is a bad record."""
 
 
+PINNED_TYPE = "_sluice_type"
+"""The key in `ReadsAsPinned.pinned` for the type that values are brought to, as Spark's JSON; not there without one."""
+
+
 class SourceReader(Protocol):
     """Reads planned offsets of one source in one Spark session."""
 
@@ -70,13 +74,14 @@ class DividesRanges(Protocol):
 
 @runtime_checkable
 class ReadsAsPinned(Protocol):
-    """A reader whose source's values are rows: what to select for them, START-COMMIT has pinned."""
+    """A reader whose source's values are rows or typed: what to select for them, START-COMMIT has pinned."""
 
     def pinned(self, reading: Mapping[str, str]) -> SourceReader:
         """The same reader for one interval.
 
         Args:
-            reading: `sluice.connectors.source.RowSchema.reading` of the interval.
+            reading: the options of the interval's values: `sluice.connectors.source.RowSchema.reading`, or those of
+                the section's `value`; and `PINNED_TYPE`.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -11,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice.connectors.data import (
+    PINNED_TYPE,
     ChecksAfterRead,
     DividesRanges,
     IdentifiesLogs,
@@ -35,6 +37,7 @@ from sluice.participant.session import Sessions, own_session, readable_error
 from sluice.protocol.identity import refuse_logs_elsewhere
 from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.records.plan import Format
 from sluice.rows.changes import require_truncates_apply
 from sluice.rows.placement import KeyCheck
 from sluice.rows.reading import Observe, counted, divided, partition_results, read_range, tasks_of
@@ -81,14 +84,24 @@ class SparkJob:
         reader, writer = reader_of(start.source), writer_of(start.sink)
         with self._sessions(f"sluice {start.dag_id} {start.transaction}") as (spark, cancel):
             clusters = start.streams.clusters if start.streams is not None else {}
-            pinned = partial(_pinned, partial(reader, spark), start)
+            pinned = partial(pinned_reader, partial(reader, spark), start.records.value)
             readers = readers_of(pinned, self._source, self._connections, clusters)
             yield RunningSparkJob(spark, readers, partial(writer, spark), cancel)
 
 
-def _pinned(reader: Callable[[Any], SourceReader], start: StartCommit, settings: Any) -> SourceReader:
+def pinned_reader(reader: Callable[[Any], SourceReader], value: Format, settings: Any) -> SourceReader:
+    """The reader of one interval.
+
+    Args:
+        reader: makes the source's, of settings.
+        value: how the interval's values are read.
+        settings: those of the source's connection.
+    """
     made = reader(settings)
-    return made.pinned(start.records.value.options) if isinstance(made, ReadsAsPinned) else made
+    if not isinstance(made, ReadsAsPinned):
+        return made
+    of_type = {PINNED_TYPE: json.dumps(value.struct)} if value.struct is not None else {}
+    return made.pinned({**value.options, **of_type})
 
 
 def readers_of(

@@ -13,8 +13,9 @@ from sluice.coordinator.verification.verify import Verification, as_json
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings, connections_of_environment
 from sluice.participant.session import spark_session
-from sluice.participant.spark_job import readers_of
+from sluice.participant.spark_job import pinned_reader, readers_of
 from sluice.protocol.mapping import ClusterAddress
+from sluice.records.plan import RecordPlan
 
 
 def main() -> int:
@@ -26,6 +27,8 @@ def main() -> int:
         source = KafkaSettings.from_environment("source")
         clusters = {name: ClusterAddress.model_validate(said) for name, said in asked["clusters"].items()}
         reader = partial(reader_of(asked["source"]), spark)
+        records = RecordPlan.model_validate(asked["records"])
+        reader = partial(pinned_reader, reader, records.value)
         readers = readers_of(reader, source, connections_of_environment(source), clusters)
         found: Verification | SluiceError = compare(spark, readers, rows_of(asked["sink"]), asked)
     except SluiceError as error:  # it says by itself what to do

@@ -179,6 +179,21 @@ def is_read(name: str, path: str, include: tuple[str, ...], exclude: tuple[str, 
     return any(map(matches, include)) and not any(map(matches, exclude))
 
 
+def require_rows(found: Found, kind: str) -> None:
+    """Check that a file may be one of rows, by its name: Parquet and Avro are compressed inside of a file.
+
+    Raises:
+        ActionRequiredError: it is compressed as a whole.
+    """
+    if found.path.endswith(COMPRESSED):
+        raise ActionRequiredError(
+            f"A file is compressed as a whole by its name, and such a file can't be read as {kind}.",
+            next_step="nothing was read. Decompress it; the format itself compresses rows. Or leave it out by the "
+            "source's `exclude`.",
+            file=found.path,
+        )
+
+
 def whole_file(found: Found, header: str | None) -> Entry:
     """The entry of a file that is read as a whole."""
     return Entry(*found, start=0, end=found.size, header=header or "")

@@ -11,14 +11,18 @@ from pydantic import Field, field_validator, model_validator
 from sluice.connectors.aws import buckets_of, require_bucket
 from sluice.connectors.capabilities import SourceCapabilities
 from sluice.connectors.options import SourceOptions
+from sluice.records.settings import Converter
 from sluice.sections import Duration, OneOrMore, TablePath
 
 _HIDDEN = ("topics", "topics_pattern", "key", "max_future", "max_records", "until")
 _DISK, _BUCKET = "file://", "s3a://"
+_ROWS = "sluice.rows.converters.row:Converter"
+FORMAT = "files.format"
+"""The option of `value` for the format of files whose rows are records."""
 
 
 class FilesOfFolder(SourceOptions):
-    """The source: lines of the files of a folder, which may be compressed."""
+    """The source: lines of the files of a folder, which may be compressed, or rows of Parquet or Avro files."""
 
     connector: ClassVar[str] = "sluice.sources.files.source:source_of"
     reader: ClassVar[str] = "sluice.sources.files.reader:FilesReader"
@@ -32,6 +36,9 @@ class FilesOfFolder(SourceOptions):
     log: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._\-]{1,249}$")]
     """The files' log: the name of a topic of this pipeline in the cluster of `control.connection`. START creates it,
     and it is kept for ever."""
+    format: Literal["text", "parquet", "avro"] = "text"
+    """text: each line of a file is a record, which `value` decodes. parquet, avro: each row is a record; of `value`
+    only `schema` may be given, which names the columns to read if they differ from the table's."""
     splits: Annotated[int, Field(gt=0, le=256)] = 1
     """The partitions of the log when it is created: as many Spark tasks read files at the same time."""
     include: OneOrMore = ("*",)
@@ -61,7 +68,7 @@ class FilesOfFolder(SourceOptions):
     @property
     def capabilities(self) -> SourceCapabilities:
         """The same offset is the same line, for as long as its file is there."""
-        return SourceCapabilities(replayable=True, sparse=True)
+        return SourceCapabilities(replayable=True, sparse=True, typed=self.format != "text")
 
     @property
     def topics_in_words(self) -> str:
@@ -91,6 +98,33 @@ class FilesOfFolder(SourceOptions):
             if name in data:
                 raise ValueError(f"`{name}` is for records of Kafka's: leave it out")
         return {**data, "topics": data.get("log", ())}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rows_have_types(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or data.get("format", "text") == "text":
+            return data
+        given, kind = data.get("value", {}), data["format"]
+        if isinstance(given, Converter):
+            given = given.model_dump(by_alias=True, exclude_unset=True)
+        for_rows = {"converter": _ROWS, "options": {FORMAT: str(kind)}}
+        if isinstance(given, Mapping):
+            needless = [name for name in given if name != "schema" and given[name] != for_rows.get(name)]
+            if needless:
+                raise ValueError(
+                    f"`value.{needless[0]}` is for lines of text, and columns of {kind} have types: leave it out, or "
+                    "name the columns and types to read in `value.schema`"
+                )
+            given = {**given, **for_rows}
+        return {**data, "value": given}
+
+    @model_validator(mode="after")
+    def _fits_the_format(self) -> FilesOfFolder:
+        if self.format != "text" and self.header is not None:
+            raise ValueError(f"`header` is a first line of text: files of {self.format} name their columns themselves")
+        if self.format != "text" and self.grows:
+            raise ValueError(f"`grows` is for files of text: a file of {self.format} is whole when it is closed")
+        return self
 
     @model_validator(mode="after")
     def _fits_the_storage(self) -> FilesOfFolder:

@@ -1,7 +1,8 @@
-"""Lines of files as a write job reads them: stretches of files by Spark's own text format, in the log's order."""
+"""Records of files as a write job reads them: lines or rows by Spark's own readers, in the log's order."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sluice.connectors.data import PINNED_TYPE
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.jvm.sql import columns, literal
 from sluice.kafka.config import KafkaSettings
@@ -19,11 +21,13 @@ from sluice.rows.records import bad_record
 from sluice.sources.files.disk import SCHEME, Disk
 from sluice.sources.files.entries import BITS, OBJECTS, Entry, Found, Storage
 from sluice.sources.files.log import entries
+from sluice.sources.files.options import FORMAT
+from sluice.sources.files.rows import RowsOfFiles, UnreadableFileError, is_damage
 from sluice.sources.files.s3 import SETTING, Bucket, bucket_of, of_source
+from sluice.sources.files.scan import FACTS, Stretch, scan
 from sluice.sources.kafka.cluster import KafkaCluster
 from sluice.storages import of_storage
 
-_OF_FILE = "at BIGINT, modified TIMESTAMP, start STRING, path STRING, header STRING"
 _AT_ONCE = 16  # looks at files: in a bucket each is a request
 _MISHEADED = "sluice: the header differs"
 _TOO_LONG = "sluice: a file has too many lines"
@@ -53,7 +57,15 @@ class FilesReader:
         self._disk = Disk()
         self._buckets: dict[str, Bucket] = {}
         self._seen: dict[str, Found] = {}
-        self._known: dict[PlannedRange, list[tuple[int, Entry]]] = {}
+        self._known: dict[PlannedRange, list[Stretch]] = {}
+        self._rows: RowsOfFiles | None = None
+
+    def pinned(self, reading: Mapping[str, str]) -> FilesReader:
+        """The reader of one interval; see `sluice.connectors.data.ReadsAsPinned`."""
+        made = FilesReader(self._spark, self._settings)
+        if FORMAT in reading:
+            made._rows = RowsOfFiles(self._spark, reading[FORMAT], json.loads(reading[PINNED_TYPE]))
+        return made
 
     def log_ids(self, topics: Collection[str]) -> Mapping[str, LogId]:
         """The ids of the log; see `sluice.connectors.data.IdentifiesLogs`."""
@@ -62,10 +74,11 @@ class FilesReader:
         return {topic: LogId(of_cluster, id_) for topic, id_ in cluster.topic_ids(list(topics)).items()}
 
     def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:  # noqa: ARG002
-        """The lines of each range's files. An empty line is no record, and a last line needs no end.
+        """The lines or rows of each range's files. An empty line is no record, and a last line needs no end.
 
         Raises:
-            ActionRequiredError: a file isn't the one that the log names.
+            ActionRequiredError: a file isn't the one that the log names, or its columns don't fit.
+            UnreadableFileError: a file's columns can't be read.
         """
         self.require_unchanged(ranges)
         return reduce(DataFrame.union, [self._range(r, headers=headers) for r in ranges])
@@ -127,6 +140,19 @@ class FilesReader:
                     file=path,
                     **where,
                 )
+        if self._rows is not None and is_damage(text):
+            damaged = self._damaged(error, ranges)
+            if damaged is None:
+                return None
+            return ActionRequiredError(
+                f"A file is damaged or cut off, or it isn't one of {self._rows.kind}.",
+                next_step="nothing of this interval was committed. Put the whole file there under another name, delete "
+                "this one, and pass over its offsets as docs/backfill.md says.",
+                file=damaged.path,
+                reason=_reason(damaged.text),
+                **where,
+            )
+        file = error.path if isinstance(error, UnreadableFileError) else self._named(text, ranges)
         if any(word in text for word in _BROKEN):
             return ActionRequiredError(
                 "A compressed file is cut off or damaged.",
@@ -135,8 +161,6 @@ class FilesReader:
                 files=", ".join(e.path for r in ranges for _, e in self._entries(r))[:2000],
                 **where,
             )
-        named = (e.path for r in ranges for _, e in self._entries(r) if unquote(e.path).removeprefix(SCHEME) in text)
-        file = next(named, None)
         if file is not None:
             answer = of_storage(text, file)
             if file.startswith(OBJECTS) and answer.means == "act":
@@ -147,22 +171,35 @@ class FilesReader:
                 "A file can't be read by a Spark executor.",
                 next_step="the task is retried, and names a file that is gone; if none is, mount the folder on all "
                 "executors under the same path.",
-                reason=next((line.strip() for line in text.splitlines() if "Caused by" in line), "")[:1000],
+                file=file,
+                reason=_reason(text),
                 **where,
             )
         return None
+
+    def _damaged(self, error: Exception, ranges: Sequence[PlannedRange]) -> UnreadableFileError | None:
+        """The file that can't be read, which Spark doesn't name where it decodes values late."""
+        if isinstance(error, UnreadableFileError) or self._rows is None:
+            return error if isinstance(error, UnreadableFileError) else None
+        return self._rows.first_damaged([one for r in ranges for one in self._entries(r)])
+
+    def _named(self, text: str, ranges: Sequence[PlannedRange]) -> str | None:
+        """The file that Spark names; of paths that begin alike it is the longest."""
+        paths = (e.path for r in ranges for _, e in self._entries(r))
+        named = (path for path in paths if path in text or unquote(path).removeprefix(SCHEME) in text)
+        return max(named, key=len, default=None)
 
     def _place(self, ranges: Sequence[PlannedRange], partition: int, offset: int) -> dict[str, Any]:
         """A record's file and line, counted from the byte at which the stretch begins."""
         for planned in ranges:
             for number, entry in self._entries(planned):
                 if planned.partition == partition and number == offset >> BITS:
-                    line = (offset & ((1 << BITS) - 1)) + 1
+                    number = (offset & ((1 << BITS) - 1)) + 1
                     counted = {"counted_from_byte": entry.start} if entry.start else {}
-                    return {"file": entry.path, "line": line, **counted}
+                    return {"file": entry.path, "line" if self._rows is None else "row": number, **counted}
         return {}
 
-    def _entries(self, planned: PlannedRange) -> list[tuple[int, Entry]]:
+    def _entries(self, planned: PlannedRange) -> list[Stretch]:
         if planned not in self._known:
             end = -(-planned.end >> BITS)
             found = entries(self._settings, planned.topic, planned.partition, planned.start >> BITS, end)
@@ -172,17 +209,17 @@ class FilesReader:
     # A range
 
     def _range(self, planned: PlannedRange, *, headers: bool) -> DataFrame:
-        lines = self._lines([(number, e) for number, e in self._entries(planned) if e.end > e.start])
-        # Each stretch is a Spark partition until its lines are counted, in the upper bits of this id.
-        index = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
-        counted = lines.selectExpr("*", f"{index} AS line").coalesce(1)
-        first = "line = 0 AND start = '0' AND header != ''"
+        stretches = self._entries(planned)
+        counted = (self._rows.numbered(stretches) if self._rows is not None else self._lines(stretches)).coalesce(1)
         wrong = f"raise_error(concat('{_MISHEADED} <', path, '>'))"
         too_long = f"raise_error(concat('{_TOO_LONG} <', path, '>'))"
-        kept = (
-            f"CASE WHEN line >= {1 << BITS}L THEN CAST({too_long} AS BOOLEAN) WHEN NOT ({first}) THEN value != '' "
-            f"WHEN value = header THEN false ELSE CAST({wrong} AS BOOLEAN) END"
+        first = "line = 0 AND start = '0' AND header != ''"
+        of_lines = (
+            f"WHEN NOT ({first}) THEN value != '' WHEN value = header THEN false ELSE CAST({wrong} AS BOOLEAN)"
+            if self._rows is None
+            else "ELSE true"
         )
+        kept = f"CASE WHEN line >= {1 << BITS}L THEN CAST({too_long} AS BOOLEAN) {of_lines} END"
         placed = counted.where(kept).selectExpr("*", "at + line AS `offset`")
         placed = placed.where(f"`offset` >= {planned.start}L AND `offset` < {planned.end}L")
         made = [
@@ -192,7 +229,7 @@ class FilesReader:
             "modified AS timestamp",
             "0 AS timestampType",
             "CAST(NULL AS BINARY) AS key",
-            "CAST(value AS BINARY) AS value",
+            "CAST(value AS BINARY) AS value" if self._rows is None else "value",
         ]
         if headers:
             facts = {"file.path": "path", "file.line": "line + 1", "file.start": "start"}
@@ -202,56 +239,22 @@ class FilesReader:
             made.append(f"array({', '.join(named)}) AS headers")
         return placed.select(*columns(made))
 
-    def _lines(self, stretches: Sequence[tuple[int, Entry]]) -> DataFrame:
-        """The lines of stretches, each stretch a Spark partition, with the facts of its file.
-
-        By Spark's own classes: its public API reads whole files, and gives no order.
-        """
-        session: Any = self._spark._jsparkSession
+    def _lines(self, stretches: Sequence[Stretch]) -> DataFrame:
+        """The lines of stretches that aren't empty, as `value`, with `line`, from 0 in each of them, and `FACTS`."""
         jvm: Any = self._spark._jvm
-        gateway: Any = self._spark.sparkContext._gateway
-        spark = jvm.org.apache.spark
-        sources, tools = spark.sql.execution.datasources, spark.api.python.PythonUtils
-        of_ddl = spark.sql.types.StructType.fromDDL
-        schema, of_file, whole = of_ddl("value STRING"), of_ddl(_OF_FILE), of_ddl(f"value STRING, {_OF_FILE}")
-        # A damaged or missing file fails the read, whatever the session says.
-        options = tools.toScalaMap({"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"})
-        nothing = tools.toSeq([])
-        text = sources.text.TextFileFormat()
-        read = text.buildReaderWithPartitionValues(
-            session, schema, of_file, schema, nothing, options, session.sessionState().newHadoopConf()
-        )
-        parts = [sources.FilePartition(i, self._files(jvm, tools, s)) for i, s in enumerate(stretches)]
-        if not parts:  # a range is a Spark partition in any case
-            parts = [sources.FilePartition(0, gateway.new_array(sources.PartitionedFile, 0))]
-        rdd = sources.FileScanRDD(
-            session, read, tools.toSeq(parts), whole, nothing, tools.toScalaMap({}),
-            spark.sql.catalyst.FileSourceOptions(options),
-        )  # fmt: skip
-        return DataFrame(session.internalCreateDataFrame(rdd, whole, False), self._spark)
+        session: Any = self._spark._jsparkSession
+        text = jvm.org.apache.spark.sql.execution.datasources.text.TextFileFormat()
+        columns = jvm.org.apache.spark.sql.types.StructType.fromDDL("value STRING")
+        stretches = [(number, entry) for number, entry in stretches if entry.end > entry.start]
+        lines = scan(self._spark, text, columns, stretches, {}, session.sessionState().newHadoopConf())
+        # Each stretch is a Spark partition until its lines are counted, in the upper bits of this id.
+        index = f"monotonically_increasing_id() & {(1 << 33) - 1}L"
+        return lines.selectExpr("c0 AS value", *FACTS, f"({index}) AS line")
 
-    def _files(self, jvm: Any, tools: Any, stretch: tuple[int, Entry]) -> Any:
-        number, entry = stretch
-        spark = jvm.org.apache.spark
-        gateway: Any = self._spark.sparkContext._gateway
-        text = spark.unsafe.types.UTF8String.fromString
-        row = spark.sql.catalyst.expressions.GenericInternalRow(5)
-        row.setLong(0, number << BITS)
-        row.setLong(1, entry.modified)
-        for i, one in enumerate((str(entry.start), entry.path, entry.header), 2):
-            row.update(i, text(one))
-        # Hadoop gives a split the lines that begin in it or at its very end, but not the one at its start, which it
-        # takes for the rest of one: from the newline before the stretch to its last byte are just the stretch's.
-        grown = entry.grows
-        start = entry.start - 1 if entry.start else 0
-        end = entry.end - 1 if grown else entry.end
-        file = spark.sql.execution.datasources.PartitionedFile(
-            row, spark.paths.SparkPath.fromUrlString(entry.path), start, end - start,
-            gateway.new_array(jvm.java.lang.String, 0), entry.modified // 1000, entry.size, tools.toScalaMap({}),
-        )  # fmt: skip
-        found = gateway.new_array(spark.sql.execution.datasources.PartitionedFile, 1)
-        found[0] = file
-        return found
+
+def _reason(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in lines if line.startswith(("Caused by", ": "))), lines[0]).removeprefix(": ")[:1000]
 
 
 def _not_as_listed(planned: PlannedRange, number: int, entry: Entry, *, is_there: bool) -> ActionRequiredError:

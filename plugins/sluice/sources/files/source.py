@@ -27,6 +27,7 @@ from sluice.sources.files.entries import (
     Storage,
     changed,
     new_lines,
+    require_rows,
     whole_file,
 )
 from sluice.sources.files.known import Compared, Known
@@ -284,6 +285,8 @@ class FilesSource:
     def _new(self, found: Found) -> Entry | None:
         if self._options.grows:
             return new_lines(found, None, self._disk, self._options.header)
+        if self._options.format != "text":
+            require_rows(found, self._options.format)
         return whole_file(found, self._options.header)
 
     def _replaced(self, found: Found, before: Entry) -> Entry | None:
