@@ -1,4 +1,4 @@
-"""Each line of a folder's files lands once, while files come, change, grow and go.
+"""Each line and each row of a folder's files lands once, while files come, change, grow and go.
 
 Real files, a real Kafka with their log, and real Spark.
 """
@@ -6,17 +6,28 @@ Real files, a real Kafka with their log, and real Spark.
 from __future__ import annotations
 
 import gzip
+import json
 import os
+from datetime import UTC, datetime
 
 import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.transactional import ensure_topic
+from sluice.sources.files.disk import Disk, uri_of
+from sluice.sources.files.entries import whole_file
 from sluice.sources.files.log import Appending, entries
+from sluice.sources.files.rows import RowsOfFiles
 
+from . import value_readers as read
 from .harness import Pause
 from .harness.files import FileFlow
 from .harness.processes import kafka_settings
+from .quarantined import TOLERANT, quarantine
+from .row_files import FORMATS, ID, avro, parquet
+from .typed_values import COLUMNS, Array, Fields, Wild, columns_ddl, differences
+
+COLUMNS_OF_ROWS = {**ID, "v": "STRING", "p": "STRING"}
 
 
 class Loaded:
@@ -36,6 +47,16 @@ class Loaded:
             os.utime(new, (at, at))
         new.rename(file)
         return file
+
+    def put_rows(self, name, *numbers, columns=COLUMNS_OF_ROWS, **values):
+        """Rows in a file that appears whole; its name says the format."""
+        rows = [{"id": n, "v": f"v{n}", "p": "p", **values} for n in numbers]
+        return self.put_bytes(name, FORMATS[name.rpartition(".")[2]](columns, rows))
+
+    def put_bytes(self, name, content):
+        new = self.folder / f"{name}.tmp"
+        new.write_bytes(content)
+        return new.rename(self.folder / name)
 
     def add(self, name, text):
         with (self.folder / name).open("a") as file:
@@ -71,7 +92,9 @@ def make(tmp_path, bootstrap, shared_jvm, drivers, topic_name):
         folder.mkdir()
         name = topic_name("f")
         flow = FileFlow(tmp_path, bootstrap, shared_jvm, drivers, name)
-        files = {"path": str(folder), "log": f"files-{name}", "min_age": "0 seconds", "value": {"converter": "csv"}}
+        files = {"path": str(folder), "log": f"files-{name}", "min_age": "0 seconds"}
+        if "format" not in section:
+            files["value"] = {"converter": "csv"}
         section = {**files, **section}
         flow.set(source={"files": section}, control__connection="kafka_default")
         flow.set(sink__files__layout="connect", sink__files__topics_dir="topics")
@@ -272,3 +295,175 @@ def test_an_interval_is_replayed_from_its_files(make_flow, make):
     hudi.interval()
     hudi.interval(kind="replay", instant=first)
     assert sorted(hudi.read("id", "v")) == [(1, "v1"), (2, "v2"), (3, "v3")]
+
+
+# Rows of Parquet and Avro
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_every_type_are_the_same_in_a_table(kind, make, make_flow):
+    """The ends of each type, nulls, and what is nested; read by Arrow from what Hudi has written."""
+    loaded = make(format=kind)
+    columns = {**COLUMNS, **({"tiny": "INT", "small": "INT"} if kind == "avro" else {})}  # Avro has none so small
+    wild = Wild(5)
+    rows = [{"id": number, **wild.row(columns, number)} for number in range(60)]
+    schema = columns_ddl({**ID, **columns})
+    hudi = make_flow(
+        0, source={"files": loaded.section}, control__connection="kafka_default", sink__hudi__schema=schema,
+        sink__hudi__partition_fields=None,
+    )  # fmt: skip
+    loaded.put_bytes(f"a.{kind}", FORMATS[kind]({**ID, **columns}, rows))
+    hudi.interval()
+    found = read.hudi(str(hudi.path), {**ID, **columns})
+    assert not differences(found, {row["id"]: row for row in rows}, list(columns))
+    assert hudi.verify().exit_code == 0
+
+
+# PySpark leaves it to the garbage collector to close the socket that rows came by.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_row_has_the_same_number_at_every_reading(kind, spark, tmp_path):
+    """Of a file with several row groups, which Spark gives to several tasks; whichever files are beside it."""
+    rows = [{"id": number, "v": "x" * 50} for number in range(5_000)]
+    columns = {**ID, "v": "STRING"}
+    small = {"row_group_size": 700} if kind == "parquet" else {"sync_interval": 9_000}
+    file, other = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
+    file.write_bytes(FORMATS[kind](columns, rows, **small))
+    other.write_bytes(FORMATS[kind](ID, rows[:10]))
+    disk = Disk()
+    a, b = ((i, whole_file(disk.look(uri_of(str(one))), None)) for i, one in enumerate((file, other)))
+    wanted = json.loads(spark._jvm.org.apache.spark.sql.types.StructType.fromDDL("id BIGINT").json())
+    reader = RowsOfFiles(spark, kind, wanted)
+    for stretches in ([a], [b, a], [a, b]):
+        found = reader.numbered(stretches).coalesce(1).where(f"path = '{a[1].path}'").select("line", "value.id")
+        assert [tuple(one) for one in found.collect()] == [(number, number) for number in range(5_000)]
+    if kind == "parquet":
+        spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")
+        own = spark.read.parquet(str(file)).select("_metadata.row_index", "id")
+        assert own.selectExpr("spark_partition_id()").distinct().count() > 1
+        assert sorted(map(tuple, own.collect())) == [(number, number) for number in range(5_000)]
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_a_killed_write_job_land_once(kind, make):
+    """Read by several tasks; with the numbers that the first attempt has read."""
+    loaded = make(format=kind, splits=2)
+    for number in range(6):
+        loaded.put_rows(f"{number}.{kind}", *range(number * 10, number * 10 + 10))
+    started = loaded.flow.start()
+    assert loaded.flow.write(started, failpoint="participant.after_write=kill").wait() != 0
+    loaded.put_rows(f"late.{kind}", 100)
+    loaded.flow.write(started).succeed()
+    loaded.flow.commit(started)
+    assert [number for number, _ in loaded.ids()] == list(range(60))
+    assert loaded.interval() == [*range(60), 100]
+    loaded.flow.interval_is_empty()
+
+
+def _flipped(content, at):
+    """The content with some bytes that are others, in its values."""
+    return content[:at] + bytes(byte ^ 0xFF for byte in content[at : at + 40]) + content[at + 40 :]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_damaged_file_of_rows_is_told_by_its_name(kind, make):
+    """Cut off at its end, in its middle or at its begin; of another format; with other bytes in it; empty."""
+    rows = [{"id": number, "v": f"v{number}", "p": "p"} for number in range(5_000)]
+    options = {"sync_interval": 9_000} if kind == "avro" else {"write_page_checksum": True}
+    whole = FORMATS[kind](COLUMNS_OF_ROWS, rows, **options)
+    loaded = make(format=kind)
+    damaged = (whole[:-20], whole[: len(whole) // 2], whole[100:], b"id,v\n" * 9, _flipped(whole, 2_000), b"")
+    for number, content in enumerate(damaged):
+        loaded.flow.set(source__files__log=f"{loaded.flow.topic}-{number}")
+        loaded.put_rows(f"a.{kind}", 1)
+        loaded.put_bytes(f"b.{kind}", content)
+        said = loaded.fails(loaded.flow.start())
+        assert f"A file is damaged or cut off, or it isn't one of {kind}" in said, number
+        assert f"file=file://{loaded.folder}/b.{kind}" in said, number
+    assert loaded.ids() == []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_rows_may_have_other_columns(kind, make):
+    """What a file hasn't is null, what isn't wanted is left out; what a column can't hold fails, and is never cut."""
+    loaded = make(format=kind)
+    loaded.put_rows(f"a.{kind}", 1)
+    loaded.put_rows(f"b.{kind}", 2, columns={"id": "INT", "more": Array("DOUBLE"), "p": "STRING"}, more=[0.5])
+    loaded.put_rows(f"c.{kind}", 3, columns={"p": "STRING", "V": "STRING", "Id": "BIGINT"}, V="v3", Id=3)
+    loaded.put_rows(f"d.{kind}", 4)
+    assert loaded.interval() == [1, 2, 3, 4]
+    assert loaded.ids() == [(1, "v1"), (2, None), (3, "v3"), (4, "v4")]
+    for name, columns, says in (
+        ("e", {"id": "DOUBLE"}, "id: DOUBLE in the file, BIGINT is wanted"),
+        ("f", {"id": "DECIMAL(20,0)"}, "id: DECIMAL(20,0) in the file, BIGINT is wanted"),
+        ("g", {"v": Fields({"id": "INT"}), "id": "BIGINT"}, "v: STRUCT<id: INT> in the file, STRING is wanted"),
+        ("h", {"v": "BINARY", "id": "BIGINT"}, "v: BINARY in the file, STRING is wanted"),
+        ("i", {"id": "BIGINT", "ID": "BIGINT"}, "Two columns of a file differ in case only"),
+    ):
+        file = loaded.folder / f"{name}.{kind}"
+        file.write_bytes(FORMATS[kind](columns, []))
+        said = loaded.fails(loaded.flow.start())
+        assert says in said
+        assert f"file=file://{file}" in said
+        file.unlink()
+        loaded.flow.set(source__files__log=f"{loaded.flow.topic}-{name}")
+    assert len(loaded.ids()) == 4
+
+
+def test_columns_of_rows_may_be_cast_and_what_does_not_fit_fails(make):
+    """The source names the files' types, and a step casts them as it does for lines."""
+    loaded = make(format="parquet", value={"schema": "id DECIMAL(20,0), v TIMESTAMP_NTZ, p STRING"})
+    loaded.flow.set(sink__files__schema="id BIGINT, v TIMESTAMP, p STRING")
+    loaded.flow.set(transforms=[{"cast": {"id": "BIGINT", "v": "TIMESTAMP"}}])
+    wide, noon = {"id": "DECIMAL(20,0)", "v": "TIMESTAMP_NTZ", "p": "STRING"}, datetime(2026, 3, 29, 12, 0, 0, 1)
+    loaded.put_bytes("a.parquet", parquet(wide, [{"id": 2**63 - 1, "v": noon, "p": "p"}]))
+    assert loaded.interval() == [2**63 - 1]
+    assert loaded.ids() == [(2**63 - 1, noon.replace(tzinfo=UTC))]
+    loaded.put_bytes("b.parquet", parquet(wide, [{"id": n, "v": noon, "p": "p"} for n in (5, 2**63)]))
+    said = loaded.fails(loaded.flow.start())
+    assert f"file=file://{loaded.folder}/b.parquet, row=2" in said
+
+
+def test_bad_rows_are_set_aside_with_their_places(make, make_flow):
+    """Or fail the interval, by default, with file and row."""
+    loaded = make(format="avro")
+    schema = "id BIGINT NOT NULL, v STRING, p STRING"
+    of = {"source": {"files": loaded.section}, "control__connection": "kafka_default", "sink__hudi__schema": schema}
+    hudi = make_flow(0, **of, sink__hudi__record_key="id")
+    rows = [{"id": None if n == 2 else n, "v": f"v{n}", "p": "p"} for n in range(5)]
+    loaded.put_bytes("a.avro", avro(COLUMNS_OF_ROWS, rows))
+    job = hudi.write(hudi.start())
+    assert job.wait() != 0
+    assert f"file=file://{loaded.folder}/a.avro, row=3" in job.text()
+    hudi.set(**TOLERANT)
+    hudi.interval()
+    assert sorted(hudi.read("id")) == [(0,), (1,), (3,), (4,)]
+    (aside,) = quarantine(hudi)
+    assert json.loads(aside["kafka_value"]) == {"id": None, "v": "v2", "p": "p"}
+    assert {"file.path": f"file://{loaded.folder}/a.avro".encode(), "file.line": b"3"}.items() <= {
+        one["key"]: one["value"] for one in aside["kafka_headers"]
+    }.items()
+
+
+def test_an_interval_of_rows_is_replayed_and_verified(make_flow, make):
+    loaded = make(format="parquet")
+    hudi = make_flow(0, source={"files": loaded.section}, control__connection="kafka_default")
+    loaded.put_rows("a.parquet", 1, 2)
+    first = hudi.interval().instant
+    loaded.put_rows("b.parquet", 3)
+    hudi.interval()
+    hudi.interval(kind="replay", instant=first)
+    assert sorted(hudi.read("id", "v")) == [(1, "v1"), (2, "v2"), (3, "v3")]
+    assert hudi.verify().exit_code == 0
+
+
+def test_a_file_of_rows_that_is_compressed_as_a_whole_is_refused(make):
+    loaded = make(format="parquet")
+    loaded.put_rows("a.snappy.parquet", 1)
+    loaded.put_bytes("b.parquet.gz", b"x")
+    refused = loaded.refused()
+    assert "compressed as a whole" in refused
+    assert "b.parquet.gz" in refused
+    (loaded.folder / "b.parquet.gz").unlink()
+    assert loaded.interval() == [1]

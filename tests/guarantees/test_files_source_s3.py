@@ -19,6 +19,7 @@ from sluice.sources.files.s3 import Bucket, key_of, uri_of
 
 from .harness import Drivers, Pause
 from .harness.files import FileFlow
+from .row_files import FORMATS
 
 ODD = ("a b", "a+b", "a%20b", "%", "ä€😀", "a:b", "a?b=c&d", "a#b", "a\\b", "a'\"<>", "a|^`{}", "deep/c d", " x ")
 
@@ -132,6 +133,7 @@ def make(tmp_path, bootstrap, s3, s3_jvm, s3_drivers, topic_name):
         folder = f"in %20{name}"
         files = {"path": f"s3a://lake/{folder}", "log": f"files-{name}", "min_age": "0 seconds"}
         section = {**files, "value": {"converter": "csv"}, **section}
+        section = {name: one for name, one in section.items() if one is not None}
         flow.set(source={"files": section}, control__connection="kafka_default")
         flow.set(sink__files__layout="connect", sink__files__topics_dir="topics")
         return Loaded(flow, s3, quote(folder), section)
@@ -210,6 +212,19 @@ def test_a_killed_write_job_is_repeated_without_a_trace(make):
         loaded.interval()
     assert loaded.ids() == [0, 1, 2, 3]
     loaded.flow.interval_is_empty()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_objects_are_read_once(make, kind):
+    """Of any name; a damaged object is named."""
+    loaded = make(value=None, format=kind)
+    columns, rows = {"id": "INT", "v": "STRING"}, [{"id": number, "v": f"v{number}"} for number in range(3_000)]
+    loaded.put_bytes(f"a b%20ä.{kind}", FORMATS[kind](columns, rows))
+    assert loaded.interval() == list(range(3_000))
+    loaded.put_bytes(f"b.{kind}", FORMATS[kind](columns, rows)[:-30])
+    said = loaded.fails(loaded.flow.start())
+    assert "A file is damaged or cut off" in said
+    assert f"file=s3a://lake/{loaded.folder}/b.{kind}" in said
 
 
 def test_the_bucket_is_reached_by_the_section_s_connection_alone(make, s3, tmp_path_factory, monkeypatch):

@@ -12,15 +12,29 @@ import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
+from sluice.pipeline import Pipeline
 from sluice.protocol.messages import PlannedRange
+from sluice.records.settings import Converter
 from sluice.sources.files import cleaning as cleaning_of
 from sluice.sources.files import source as source_of_files
 from sluice.sources.files.cleaning import Cleaning
 from sluice.sources.files.disk import Disk, place_of, uri_of
-from sluice.sources.files.entries import BITS, Entry, Found, Logged, decoded, encoded, is_read, new_lines, whole_file
+from sluice.sources.files.entries import (
+    BITS,
+    Entry,
+    Found,
+    Logged,
+    decoded,
+    encoded,
+    is_read,
+    new_lines,
+    require_rows,
+    whole_file,
+)
 from sluice.sources.files.known import Known
-from sluice.sources.files.options import FilesOfFolder
+from sluice.sources.files.options import FORMAT, FilesOfFolder
 from sluice.sources.files.reader import FilesReader
+from sluice.sources.files.rows import is_damage
 from sluice.sources.files.s3 import bucket_of, key_of, of_source
 from sluice.sources.files.s3 import uri_of as uri_of_object
 from sluice.sources.files.source import FilesSource
@@ -453,11 +467,74 @@ class TestGrowing:
         ({**ARCHIVE, "archive_path": "/data/in/done"}, "neither within the other"),
         ({**ARCHIVE, "archive_path": "/data"}, "neither within the other"),
         ({"log": "a b"}, "pattern"),
+        ({"format": "orc"}, "'text', 'parquet' or 'avro'"),
+        ({"format": "parquet", "header": "id"}, "`header` is a first line of text"),
+        ({"format": "avro", "grows": True}, "`grows` is for files of text"),
+        ({"format": "parquet", "value": {"converter": "json"}}, "`value.converter` is for lines of text"),
+        ({"format": "avro", "value": {"schema": "id INT", "options": {"sep": ";"}}}, "`value.options` is for lines"),
+        ({"format": "avro", "value": Converter(converter="string", **{"as": "v"})}, "`value.converter` is for lines"),
     ],
 )
 def test_a_section_that_cannot_be_is_refused(section, says):
     with pytest.raises(ValueError, match=says):
         FilesOfFolder.model_validate({**SECTION, **section})
+
+
+def test_rows_are_read_by_the_types_of_their_columns():
+    """Only which columns are read may be said of them."""
+    plain = FilesOfFolder.model_validate({**SECTION, "format": "parquet"})
+    named = FilesOfFolder.model_validate({**SECTION, "format": "avro", "value": {"schema": "id INT"}})
+    assert plain.value.options == {FORMAT: "parquet"}
+    assert (named.value.schema_, named.value.options) == ("id INT", {FORMAT: "avro"})
+    assert plain.value.converter == named.value.converter
+    assert plain.capabilities.typed
+    text = FilesOfFolder.model_validate(SECTION)
+    assert (text.format, text.capabilities.typed, text.value) == ("text", False, Converter())
+
+
+@pytest.mark.parametrize(
+    ("further", "says"),
+    [
+        ({"errors": {"max_record_bytes": "1 MiB"}}, "`errors.max_record_bytes` is for records of bytes"),
+        ({"columns": {"raw": "value"}}, "only where values are bytes"),
+    ],
+)
+def test_rows_have_no_bytes(further, says):
+    files = {**SECTION, "format": "parquet", "columns": further.pop("columns", {})}
+    sink = {"files": {"path": "/lake/t", "schema": "id INT, raw BINARY"}}
+    whole = {"name": "p", "source": {"files": files}, "sink": sink, "control": {"connection": "k"}, **further}
+    with pytest.raises(ValueError, match=says):
+        Pipeline.model_validate(whole)
+
+
+def test_a_file_of_rows_is_not_compressed_as_a_whole():
+    found = Found("file:///in/a.snappy.parquet", 5, 3, "1")
+    require_rows(found, "parquet")
+    for ending in (".gz", ".zst", ".snappy"):
+        with pytest.raises(ActionRequiredError, match="can't be read as parquet"):
+            require_rows(found._replace(path=f"file:///in/a.parquet{ending}"), "parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "damage"),
+    [
+        ("o\n: java.lang.RuntimeException: file:/in/a is not a Parquet file (length is too low: 0)", True),
+        (
+            "Caused by: org.apache.spark.SparkException: x\nCaused by: java.util.zip.ZipException: invalid distance",
+            True,
+        ),
+        ("Caused by: java.io.IOException: Invalid sync!", True),
+        ("Caused by: java.io.EOFException", True),
+        ("Caused by: java.lang.ArrayIndexOutOfBoundsException: Index 109 out of bounds", True),
+        ("o\n: org.apache.avro.InvalidAvroMagicException: Not an Avro data file.", True),
+        ("Caused by: org.apache.parquet.io.ParquetDecodingException: x\nCaused by: java.io.IOException: reset", False),
+        ("Caused by: java.io.FileNotFoundException: File file:/in/a does not exist", False),
+        ("Caused by: java.lang.OutOfMemoryError: Java heap space", False),
+        ("the JVM is gone", False),
+    ],
+)
+def test_damage_is_told_from_a_storage_that_fails(text, damage):
+    assert is_damage(text) is damage
 
 
 def test_the_log_is_the_topic():

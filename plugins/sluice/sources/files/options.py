@@ -107,15 +107,14 @@ class FilesOfFolder(SourceOptions):
         given, kind = data.get("value", {}), data["format"]
         if isinstance(given, Converter):
             given = given.model_dump(by_alias=True, exclude_unset=True)
-        for_rows = {"converter": _ROWS, "options": {FORMAT: str(kind)}}
         if isinstance(given, Mapping):
-            needless = [name for name in given if name != "schema" and given[name] != for_rows.get(name)]
+            needless = [name for name in given if name != "schema"]
             if needless:
                 raise ValueError(
                     f"`value.{needless[0]}` is for lines of text, and columns of {kind} have types: leave it out, or "
                     "name the columns and types to read in `value.schema`"
                 )
-            given = {**given, **for_rows}
+            given = {**given, "converter": _ROWS, "options": {FORMAT: str(kind)}}
         return {**data, "value": given}
 
     @model_validator(mode="after")

@@ -92,13 +92,12 @@ class RowsOfFiles:
             UnreadableFileError: a file is damaged, or it isn't one of the format.
             ActionRequiredError: a file has a column whose values the wanted one can't hold.
         """
-        configuration = self._session.sessionState().newHadoopConf()
-        configuration.setBoolean("parquet.page.verify-checksum.enabled", True)
+        configuration = self._configuration()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             columns = list(pool.map(lambda one: self._columns(configuration, one[1].path), stretches))
         alike = groupby(zip(columns, stretches, strict=True), key=lambda pair: pair[0])
-        read = [self._read(configuration, kind, [one for _, one in pairs]) for kind, pairs in alike]
-        return reduce(DataFrame.union, read or [self._read(configuration, StructType().json(), [])])
+        read = [self._read(kind, [one for _, one in pairs]) for kind, pairs in alike]
+        return reduce(DataFrame.union, read or [self._read(StructType().json(), [])])
 
     def first_damaged(self, stretches: Sequence[Stretch]) -> UnreadableFileError | None:
         """The first file whose bytes are at fault if it is read by itself; None if there is none."""
@@ -112,15 +111,17 @@ class RowsOfFiles:
                     return UnreadableFileError(one[1].path, str(error))
         return None
 
-    @property
-    def _session(self) -> Any:
-        return self._spark._jsparkSession
+    def _configuration(self) -> Any:
+        """Hadoop's configuration for one read: Spark's readers write into it which columns they read."""
+        made = self._spark._jsparkSession.sessionState().newHadoopConf()
+        made.setBoolean("parquet.page.verify-checksum.enabled", True)
+        return made
 
-    def _read(self, configuration: Any, columns: str, stretches: Sequence[Stretch]) -> DataFrame:
+    def _read(self, columns: str, stretches: Sequence[Stretch]) -> DataFrame:
         """The rows of files with the same columns."""
         java = self._jvm.org.apache.spark.sql.types.DataType.fromJson(columns)
         options = _OPTIONS[self.kind]
-        rows = scan(self._spark, self._format(), java, stretches, options, configuration)
+        rows = scan(self._spark, self._format(), java, stretches, options, self._configuration())
         # Each file is a Spark partition until its rows are counted, in the upper bits of this id.
         line = F.expr(f"monotonically_increasing_id() & {(1 << 33) - 1}L").alias("line")
         return rows.select(line, *FACTS, self._value(StructType.fromJson(json.loads(columns))))
