@@ -373,7 +373,10 @@ def test_a_damaged_file_of_rows_is_told_by_its_name(kind, make):
     options = {"sync_interval": 9_000} if kind == "avro" else {"write_page_checksum": True}
     whole = FORMATS[kind](COLUMNS_OF_ROWS, rows, **options)
     loaded = make(format=kind)
-    damaged = (whole[:-20], whole[: len(whole) // 2], whole[100:], b"id,v\n" * 9, _flipped(whole, 2_000), b"")
+    damaged = [whole[:-20], whole[: len(whole) // 2], whole[100:], b"id,v\n" * 9, _flipped(whole, 2_000), b""]
+    if kind == "avro":  # a block without rows is the end of all for Avro's own reader
+        begin, marker = whole.index(whole[-16:]) + 16, whole[-16:]
+        damaged.append(whole[:begin] + b"\0\0" + marker + whole[begin:])
     for number, content in enumerate(damaged):
         loaded.flow.set(source__files__log=f"{loaded.flow.topic}-{number}")
         loaded.put_rows(f"a.{kind}", 1)

@@ -6,6 +6,7 @@ import os
 import random
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from itertools import chain
 
 import pytest
@@ -17,6 +18,7 @@ from sluice.protocol.messages import PlannedRange
 from sluice.records.settings import Converter
 from sluice.sources.files import cleaning as cleaning_of
 from sluice.sources.files import source as source_of_files
+from sluice.sources.files.avro import fault
 from sluice.sources.files.cleaning import Cleaning
 from sluice.sources.files.disk import Disk, place_of, uri_of
 from sluice.sources.files.entries import (
@@ -535,6 +537,52 @@ def test_a_file_of_rows_is_not_compressed_as_a_whole():
 )
 def test_damage_is_told_from_a_storage_that_fails(text, damage):
     assert is_damage(text) is damage
+
+
+class TestBlocksOfAvro:
+    """What Avro's own reader takes for the end of the rows is told before it reads."""
+
+    MARK = bytes(range(16))
+
+    def file(self, *blocks):
+        """Each block: the number of its rows, what it says of its length, its content."""
+        header = b"Obj\x01..." + self.MARK
+        coded = (self.number(rows) + self.number(length) + content + self.MARK for rows, length, content in blocks)
+        return header + b"".join(coded), len(header)
+
+    def number(self, value):
+        value, made = (value << 1) ^ (value >> 63), b""
+        while value >= 0x80:
+            made, value = made + bytes([value & 0x7F | 0x80]), value >> 7
+        return made + bytes([value])
+
+    def fault(self, content, begin):
+        return fault(BytesIO(content), begin, len(content))
+
+    def test_a_whole_file_has_none(self):
+        assert self.fault(*self.file()) is None
+        assert self.fault(*self.file((5, 300, b"x" * 300), (1, 0, b""), (2**40, 70_000, b"y" * 70_000))) is None
+
+    def test_a_file_is_cut_off_anywhere_but_between_blocks(self):
+        whole, begin = self.file((5, 100, b"x" * 100), (5, 200, b"y" * 200))
+        between = len(self.file((5, 100, b"x" * 100))[0])
+        for end in range(begin, len(whole)):
+            assert (self.fault(whole[:end], begin) is None) == (end in (begin, between)), end
+
+    @pytest.mark.parametrize(
+        ("block", "says"),
+        [
+            ((0, 100), "has no rows"),
+            ((-3, 100), "has no rows"),
+            ((5, 10_000), "isn't whole"),
+            ((5, -1), "isn't whole"),
+            ((5, 99), "sync marker"),
+        ],
+    )
+    def test_a_block_that_says_other_than_it_is(self, block, says):
+        found = self.fault(*self.file((5, 50, b"a" * 50), (*block, b"x" * 100), (5, 50, b"b" * 50)))
+        assert says in found
+        assert "at byte 91" in found
 
 
 def test_the_log_is_the_topic():

@@ -23,12 +23,14 @@ from sluice.errors import ActionRequiredError
 from sluice.records.fits import unassignable
 from sluice.records.structs import Type, same_but_for_case
 from sluice.rows.conform import conform, type_of
+from sluice.sources.files.avro import MARKER, fault
+from sluice.sources.files.disk import place_of
+from sluice.sources.files.entries import OBJECTS
 from sluice.sources.files.scan import FACTS, Stretch, scan
 
 _AT_ONCE = 16  # files whose columns are looked at: in a bucket each takes some requests
 _BY_SPARK = "org.apache.spark.version"  # what Spark says of itself in a Parquet file that it has written
 _UNKNOWN_TYPE = "IncompatibleSchemaException"  # of spark-avro
-_MARKER = 16  # bytes behind an Avro file's header and each of its blocks
 _STABLE_UNIONS = True  # as `sluice.schemas.registry.avro` has them
 _OPTIONS = {
     "parquet": {"returning_batch": "false"},
@@ -41,11 +43,11 @@ _DAMAGE = re.compile(  # exceptions of the formats' libraries, and of Java's whe
     r"org\.apache\.(parquet|avro|spark)\.|org\.xerial\.snappy\.|com\.github\.luben\.zstd\.|java\.util\.zip\.|"
     r"java\.io\.EOFException|java\.nio\.Buffer|java\.(lang|util)\.\w+Exception"
 )
-_CUT_OFF = "the file is cut off"
+_NOT_WHOLE = "the file is cut off or damaged"
 _DAMAGED = (  # what they say in an IOException, which a storage throws as well
     *("is not a Parquet file", "Not an Avro data file", "Not a data file", "Invalid sync", "Block size invalid"),
     *("FAILED_TO_UNCOMPRESS", "PARSING_ERROR", "Corrupt", "incorrect header check", "incorrect data check"),
-    *("invalid stored block", "invalid block type", "can not read class org.apache.parquet", "Decompress", _CUT_OFF),
+    *("invalid stored block", "invalid block type", "can not read class org.apache.parquet", "Decompress", _NOT_WHOLE),
 )
 
 
@@ -210,12 +212,13 @@ class RowsOfFiles:
             schema, begin, end = reader.getSchema(), reader.previousSync(), source.length()
         finally:
             source.close()
-        stream = place.getFileSystem(configuration).open(place)
-        try:  # Avro takes the end of the bytes for the end of the rows, wherever the file is cut off
-            if self._before(stream, begin) != self._before(stream, end):
-                raise UnreadableFileError(path, f"{_CUT_OFF}: it doesn't end with its sync marker")
-        finally:
-            stream.close()
+        if path.startswith(OBJECTS):
+            wrong = self._cut_off(configuration, place, begin, end)
+        else:
+            with place_of(path).open("rb") as file:
+                wrong = fault(file, begin, end)
+        if wrong is not None:
+            raise UnreadableFileError(path, f"{_NOT_WHOLE}: {wrong}")
         if str(schema.getType().getName()) != "record":
             raise _unfit("A file's values are no rows: its Avro schema isn't a record.", path)
         columns = self._jvm.org.apache.spark.sql.types.StructType()
@@ -225,10 +228,17 @@ class RowsOfFiles:
                 columns = columns.add(field.name(), made.dataType(), True)
         return str(columns.json())
 
-    def _before(self, stream: Any, end: int) -> bytes:
-        """The sync marker that ends there."""
-        stream.seek(max(0, end - _MARKER))
-        return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, _MARKER))
+    def _cut_off(self, configuration: Any, place: Any, begin: int, end: int) -> str | None:
+        """Whether an object ends as a whole one does; its blocks would be a request each."""
+        stream = place.getFileSystem(configuration).open(place)
+        try:
+            markers = []
+            for at in (begin, end):
+                stream.seek(max(0, at - MARKER))
+                markers.append(bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, MARKER)))
+        finally:
+            stream.close()
+        return None if markers[0] == markers[1] else "it doesn't end with its sync marker"
 
 
 def _is_int96(column: Any) -> bool:
