@@ -10,6 +10,8 @@ import json
 import os
 from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
@@ -319,6 +321,47 @@ def test_rows_of_every_type_are_the_same_in_a_table(kind, make, make_flow):
     assert hudi.verify().exit_code == 0
 
 
+def _stretches(*files):
+    """Whole files as they are listed."""
+    return [(i, whole_file(Disk().look(uri_of(str(file))), None)) for i, file in enumerate(files)]
+
+
+def _rows_of(spark, kind, ddl):
+    return RowsOfFiles(spark, kind, json.loads(spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json()))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_times_are_never_cut_off_at_microseconds(spark, tmp_path):
+    """Nanoseconds are refused, and so are INT96 times, but of Spark itself, which writes none that are more exact."""
+    table = pa.table({"id": [1], "at": pa.array([1_000_000_001], pa.timestamp("ns", tz="UTC"))})
+    pq.write_table(table, tmp_path / "ns.parquet")
+    pq.write_table(table, tmp_path / "int96.parquet", use_deprecated_int96_timestamps=True)
+    rows = _rows_of(spark, "parquet", "at TIMESTAMP")
+    for name, says in (("ns", "a type that Spark doesn't have"), ("int96", "holds nanoseconds")):
+        (stretch,) = _stretches(tmp_path / f"{name}.parquet")
+        with pytest.raises(ActionRequiredError, match=says) as caught:
+            rows.numbered([stretch])
+        assert caught.value.where["file"] == stretch[1].path
+        found = _rows_of(spark, "parquet", "id BIGINT").numbered([stretch])  # the column isn't read then
+        assert [one.id for one in found.select("value.id").collect()] == [1]
+    spark.range(2).selectExpr("timestamp_micros(id + 7) AS at").coalesce(1).write.parquet(str(tmp_path / "of_spark"))
+    (own,) = (tmp_path / "of_spark").glob("*.parquet")
+    assert pq.ParquetFile(own).schema.column(0).physical_type == "INT96"
+    found = rows.numbered(_stretches(own)).selectExpr("unix_micros(value.at) AS at")
+    assert [one.at for one in found.collect()] == [7, 8]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_a_file_without_any_wanted_column_has_its_rows(kind, spark, tmp_path):
+    file = tmp_path / f"a.{kind}"
+    file.write_bytes(FORMATS[kind](ID, [{"id": number} for number in range(3)]))
+    found = _rows_of(spark, kind, "other STRING, `a.b c` INT").numbered(_stretches(file))
+    assert [(one.line, tuple(one.value)) for one in found.select("line", "value").collect()] == [
+        (number, (None, None)) for number in range(3)
+    ]
+
+
 # PySpark leaves it to the garbage collector to close the socket that rows came by.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("kind", FORMATS)
@@ -330,10 +373,8 @@ def test_a_row_has_the_same_number_at_every_reading(kind, spark, tmp_path):
     file, other = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
     file.write_bytes(FORMATS[kind](columns, rows, **small))
     other.write_bytes(FORMATS[kind](ID, rows[:10]))
-    disk = Disk()
-    a, b = ((i, whole_file(disk.look(uri_of(str(one))), None)) for i, one in enumerate((file, other)))
-    wanted = json.loads(spark._jvm.org.apache.spark.sql.types.StructType.fromDDL("id BIGINT").json())
-    reader = RowsOfFiles(spark, kind, wanted)
+    a, b = _stretches(file, other)
+    reader = _rows_of(spark, kind, "id BIGINT")
     for stretches in ([a], [b, a], [a, b]):
         found = reader.numbered(stretches).coalesce(1).where(f"path = '{a[1].path}'").select("line", "value.id")
         assert [tuple(one) for one in found.collect()] == [(number, number) for number in range(5_000)]
