@@ -411,7 +411,7 @@ def _flipped(content, at):
 def test_a_damaged_file_of_rows_is_told_by_its_name(kind, make):
     """Cut off at its end, in its middle or at its begin; of another format; with other bytes in it; empty."""
     rows = [{"id": number, "v": f"v{number}", "p": "p"} for number in range(5_000)]
-    options = {"sync_interval": 9_000} if kind == "avro" else {"write_page_checksum": True}
+    options = {"sync_interval": 9_000} if kind == "avro" else {"write_page_checksum": True, "compression": "none"}
     whole = FORMATS[kind](COLUMNS_OF_ROWS, rows, **options)
     loaded = make(format=kind)
     damaged = [whole[:-20], whole[: len(whole) // 2], whole[100:], b"id,v\n" * 9, _flipped(whole, 2_000), b""]

@@ -533,6 +533,10 @@ def test_a_file_of_rows_is_not_compressed_as_a_whole():
         ("Caused by: java.io.FileNotFoundException: File file:/in/a does not exist", False),
         ("Caused by: java.lang.OutOfMemoryError: Java heap space", False),
         ("the JVM is gone", False),
+        ("o\n: org.apache.spark.SparkException: Job aborted: ExecutorLostFailure (executor 1 exited)", False),
+        ("o\n: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.", False),
+        ("Caused by: java.lang.InterruptedException", False),
+        ("Caused by: shaded.parquet.org.apache.thrift.protocol.TProtocolException: Required field", True),
     ],
 )
 def test_damage_is_told_from_a_storage_that_fails(text, damage):

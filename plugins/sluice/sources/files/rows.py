@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import groupby
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,18 +36,18 @@ _OPTIONS = {
     "parquet": {"returning_batch": "false"},
     "avro": {"ignoreExtension": "true", "enableStableIdentifiersForUnionType": str(_STABLE_UNIONS).lower()},
 }
-
-
 _CAUSE = re.compile(r"(?:Caused by: |^|: )((?:[a-z]\w*\.)+[\w$]+)(?:: |$)", re.MULTILINE)
 _DAMAGE = re.compile(  # exceptions of the formats' libraries, and of Java's where bytes aren't what they should be
-    r"org\.apache\.(parquet|avro|spark)\.|org\.xerial\.snappy\.|com\.github\.luben\.zstd\.|java\.util\.zip\.|"
-    r"java\.io\.EOFException|java\.nio\.Buffer|java\.(lang|util)\.\w+Exception"
+    r"org\.apache\.(parquet|avro|spark\.sql)\.|shaded\.parquet\.|org\.xerial\.snappy\.|com\.github\.luben\.zstd\.|"
+    r"java\.util\.zip\.|java\.io\.EOFException|java\.nio\.Buffer|java\.lang\.(\w*IndexOutOfBounds|NegativeArraySize|"
+    r"IllegalArgument|NullPointer|ClassCast|Arithmetic|NumberFormat|UnsupportedOperation)Exception"
 )
 _NOT_WHOLE = "the file is cut off or damaged"
 _DAMAGED = (  # what they say in an IOException, which a storage throws as well
-    *("is not a Parquet file", "Not an Avro data file", "Not a data file", "Invalid sync", "Block size invalid"),
-    *("FAILED_TO_UNCOMPRESS", "PARSING_ERROR", "Corrupt", "incorrect header check", "incorrect data check"),
-    *("invalid stored block", "invalid block type", "can not read class org.apache.parquet", "Decompress", _NOT_WHOLE),
+    *("is not a Parquet file", "can not read class org.apache.parquet", "Not an Avro data file", "Not a data file"),
+    *("Invalid sync", "Block size invalid", "may be corrupt", "Corrupted", _NOT_WHOLE, "Decompress"),
+    *("FAILED_TO_UNCOMPRESS", "PARSING_ERROR", "incorrect header check", "incorrect data check"),
+    *("invalid stored block", "invalid block type"),
 )
 
 
@@ -108,7 +108,7 @@ class RowsOfFiles:
                 self.numbered([one]).write.format("noop").mode("overwrite").save()
             except UnreadableFileError as error:
                 return error
-            except (Py4JJavaError, CapturedException) as error:
+            except (Py4JError, CapturedException, OSError) as error:  # the storage's may have passed
                 if is_damage(str(error)):
                     return UnreadableFileError(one[1].path, str(error))
         return None
