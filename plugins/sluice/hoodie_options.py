@@ -83,10 +83,9 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "hoodie.index.bloom.fpp",
             "hoodie.index.bloom.num_entries",
         ),
-        "The table's version and folders": (
+        "The table's folders": (
             "hoodie.datasource.write.hive_style_partitioning",
             "hoodie.datasource.write.partitionpath.urlencode",
-            "hoodie.write.table.version",
         ),
         "How a write is spread, and the order of rows in files": (
             "hoodie.bulkinsert.shuffle.parallelism",
@@ -269,7 +268,6 @@ VALUES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             "200 or more, Hudi's default being 200",
         ),
         "hoodie.write.status.storage.level": (_LEVEL, "a storage level of Spark's, such as DISK_ONLY"),
-        "hoodie.write.table.version": ("6|8|9", "6, 8 or 9"),
         "hoodie.write.tagged.record.storage.level": (_LEVEL, "a storage level of Spark's, such as DISK_ONLY"),
     }
 )
@@ -307,6 +305,7 @@ REASONS: Final[tuple[tuple[str, str], ...]] = (
         "the section's own keys say what the table is (`operation`, `record_key`, `partition_fields`, "
         "`ordering_field`, `table`)",
     ),
+    (r"hoodie\.write\.(table\.version|auto\.upgrade)", "`table_version` of `sink.hudi` says it for a new table"),
     (r"hoodie\.write\.(lock|concurrency)\.", "the control topic takes the place of Hudi's locks"),
     (
         r"hoodie\.(.*\.(inline|async)\b|table\.service|log\.compaction|partition\.ttl)",

@@ -110,12 +110,11 @@ def test_a_replay_of_what_another_writers_clustering_is_about_to_rewrite_waits_f
         flow.start(run)
 
 
-@pytest.mark.parametrize("version", ["9", pytest.param("6", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("version", [8, *(pytest.param(other, marks=pytest.mark.thorough) for other in (6, 9))])
 def test_a_plan_of_a_clustering_of_sluice_holds_no_replay_up(make_flow, version):
     """Its run has died: nothing carries the plan out any more, and the next clustering makes another."""
-    options = {"hoodie.write.table.version": version}
     services = {"clustering": {"after_commits": 2}}
-    flow = make_flow(sink__hudi__options=options, control__commit_timeout="1 second", table_services=services)
+    flow = make_flow(sink__hudi__table_version=version, control__commit_timeout="1 second", table_services=services)
     flow.produce(20)
     first = str(flow.interval().instant)
     flow.produce(20)

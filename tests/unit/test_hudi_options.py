@@ -81,7 +81,6 @@ REASONABLE = {
     "hoodie.bulkinsert.sort.mode": "PARTITION_SORT",
     "hoodie.datasource.write.partitionpath.urlencode": "true",
     "hoodie.datasource.write.hive_style_partitioning": "true",
-    "hoodie.write.table.version": "6",
     "hoodie.keep.max.commits": "12",
     "hoodie.cleaner.commits.retained": "7",
     "hoodie.clean.parallelism": "7",

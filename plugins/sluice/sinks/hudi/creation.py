@@ -18,6 +18,7 @@ from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.protocol.messages import TableSpec
 from sluice.records.folders import HIVE_STYLE, URL_ENCODED, is_on
+from sluice.sinks.hudi.options import DEFAULT_VERSION, NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION
 from sluice.sinks.hudi.write_config import key_generator
 
 _FOLDER = ".hoodie"
@@ -29,6 +30,23 @@ def table_exists(jvm: HudiJvm, writer: TableSpec) -> bool:
     """Whether there is a Hudi table at the path, with settings that have been written."""
     storage, path = _settings(jvm, writer)
     return bool(storage.exists(path)) and storage.getPathInfo(path).getLength() > 0
+
+
+def version_of_new(writer: TableSpec) -> int:
+    """The table version with which a pipeline's table is created.
+
+    The default is the last version that Hudi 1.0 reads; docs/how-to/read-the-tables.md has the readers.
+    """
+    default = NEWEST_VERSION if needs_newest_version(writer) else DEFAULT_VERSION
+    return int(writer.options.get(TABLE_VERSION, default))
+
+
+def needs_newest_version(writer: TableSpec) -> bool:
+    """Whether readers of earlier table versions would misread a table without noticing.
+
+    They show a value's placeholder as the value, and order versions by one field at most.
+    """
+    return PARTIAL_UPDATES in writer.options or len(writer.ordering_fields) > 1
 
 
 def create_table(jvm: HudiJvm, writer: TableSpec) -> None:
@@ -101,7 +119,5 @@ def _initialize(jvm: HudiJvm, writer: TableSpec, path: str) -> None:
     builder.setCommitTimezone(jvm.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.UTC)
     builder.setHiveStylePartitioningEnable(is_on(writer.options, HIVE_STYLE))
     builder.setUrlEncodePartitioning(is_on(writer.options, URL_ENCODED))
-    version = writer.options.get("hoodie.write.table.version")
-    if version:
-        builder.setTableVersion(int(version))
+    builder.setTableVersion(version_of_new(writer))
     builder.initTable(jvm.storage, Path(path).as_uri())

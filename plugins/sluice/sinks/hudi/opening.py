@@ -15,12 +15,15 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.folders import URL_ENCODED, is_on
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT
-from sluice.sinks.hudi.creation import create_table, table_exists
+from sluice.sinks.hudi.creation import create_table, needs_newest_version, table_exists
 from sluice.sinks.hudi.failures import hudi_errors
+from sluice.sinks.hudi.options import NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION, VERSIONS
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import COLUMN_STATS
 
-_MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
+_MERGE_SETTINGS = (PARTIAL_UPDATES, "hoodie.record.merge.property.")
+
+_PRECOMBINE = "hoodie.table.precombine.field"
 
 
 def open_table(
@@ -45,7 +48,9 @@ def open_table(
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
     _check_configuration(meta, writer)
-    meta = _with_settings(jvm, meta, writer, {**_merging(writer), **_encoding(meta, writer)})
+    _check_version(meta, writer)
+    wanted = {**_merging(writer), **_ordering(meta, writer), **_encoding(meta, writer)}
+    meta = _with_settings(jvm, meta, writer, wanted)
     columns = _committed_columns(jvm, meta, writer)
     writer = _as_the_table_has_it(meta, writer)
     if columns is not None:
@@ -57,6 +62,16 @@ def open_table(
 def _merging(writer: TableSpec) -> dict[str, str]:
     """The writer's merge settings, which readers and compaction read from the table's settings."""
     return {name: value for name, value in writer.options.items() if name.startswith(_MERGE_SETTINGS)}
+
+
+def _ordering(meta: Any, writer: TableSpec) -> dict[str, str]:
+    """The ordering field under the name by which readers of earlier table versions look for it.
+
+    Hudi 1.2 writes its present name alone. Hudi 1.0 doesn't know that name, and would take a key's latest write for its
+    last version: seen with 1.0.2.
+    """
+    earlier = writer.operation == "upsert" and writer.ordering_fields and _version(meta) < NEWEST_VERSION
+    return {_PRECOMBINE: writer.ordering_fields[0]} if earlier else {}
 
 
 def _encoding(meta: Any, writer: TableSpec) -> dict[str, str]:
@@ -94,13 +109,38 @@ def _with_settings(jvm: HudiJvm, meta: Any, writer: TableSpec, wanted: dict[str,
 def _as_the_table_has_it(meta: Any, writer: TableSpec) -> TableSpec:
     """The writer with the settings that a table keeps for life, and with column statistics if another writer uses them.
 
-    Otherwise Sluice's commits would drop the statistics.
+    Otherwise Sluice's commits would drop the statistics, and Hudi would take its newest table version for the table's.
     """
     encoded = _encoded(meta)
     kept = {URL_ENCODED: str(encoded).lower()} if encoded or URL_ENCODED in writer.options else {}
     statistics = meta.getTableConfig().getMetadataPartitions().contains("column_stats")
     found = {COLUMN_STATS: "true"} if statistics else {}
+    kept[TABLE_VERSION] = str(_version(meta))
     return writer.model_copy(update={"options": {**found, **writer.options, **kept}})
+
+
+def _version(meta: Any) -> int:
+    return int(meta.getTableConfig().getTableVersion().versionCode())
+
+
+def _check_version(meta: Any, writer: TableSpec) -> None:
+    """Refuse a table whose version the pipeline can't write, or doesn't want."""
+    found = _version(meta)
+    wanted = int(writer.options.get(TABLE_VERSION, found))
+    if found not in VERSIONS:
+        problem, next_step = "can't be written", f"upgrade it with Hudi's command line to one of {VERSIONS}"
+    elif found != wanted:
+        problem, next_step = "isn't the pipeline's `table_version`", f"set table_version to {found}, or leave it out"
+    elif found < NEWEST_VERSION and needs_newest_version(writer):
+        problem = "has neither partial updates, for changes.format debezium, nor more than one ordering field"
+        next_step = f"upgrade it with Hudi's command line to {NEWEST_VERSION}"
+    else:
+        return
+    raise ActionRequiredError(
+        f"The table has version {found}, which {problem}.",
+        next_step=f"{next_step}; or write to another path. Nothing was changed.",
+        table=writer.path,
+    )
 
 
 def _check_configuration(meta: Any, writer: TableSpec) -> None:

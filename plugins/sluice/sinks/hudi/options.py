@@ -41,8 +41,16 @@ _UPSERT = SinkCapabilities(
     keeps_unavailable=True,
 )
 _UPSERT_BY_PARTITION = replace(_UPSERT, finds_keys_by_partition=True)
+TABLE_VERSION = "hoodie.write.table.version"
+"""Hudi's name for `table_version`, which START-COMMIT pins."""
+VERSIONS = (6, 8, 9)
+"""The table versions that Hudi 1.2 writes."""
+DEFAULT_VERSION = 8
+PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
+NEWEST_VERSION = 9
+"""The table version since which readers know partial updates, and more than one ordering field."""
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do both
-_KEEPS_UNAVAILABLE = {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"}
+_KEEPS_UNAVAILABLE = {PARTIAL_UPDATES: "FILL_UNAVAILABLE"}
 _UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
 
 
@@ -72,6 +80,9 @@ class Hudi(SinkOptions):
     keys may move and topics may grow; requires `buckets` and `write.ranges: 1`."""
     buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """With key_placement hashed: the number of file groups per table partition. It can't change later."""
+    table_version: Literal[6, 8, 9] | None = None
+    """The version of a new table, for its whole life; docs/how-to/read-the-tables.md says which readers know which.
+    Default: 8; 9 for `changes.format: debezium` and more than one `ordering_field`. 6 is for append."""
     options: Options = Field(default_factory=dict)
     """Additional `hoodie.*` options, from the list in docs/hudi-options.md."""
 
@@ -113,6 +124,12 @@ class Hudi(SinkOptions):
                 f"`changes` are ordered by their position in the source, in the column {POSITION}: "
                 "leave sink.hudi.ordering_field out"
             )
+        older = self.table_version not in (None, NEWEST_VERSION)
+        if changes is not None and changes.format == "debezium" and older:
+            raise ValueError(
+                "changes.format debezium needs table_version 9: a reader of an earlier one would show the placeholder "
+                "of a value that the database didn't log; leave table_version out"
+            )
         if changes is not None and changes.format == "tombstones" and self.key_placement == "hashed":
             raise ValueError("tombstones are ordered by offset, so a key must stay in its partition: not hashed")
 
@@ -130,7 +147,12 @@ class Hudi(SinkOptions):
             ordering_fields=self.ordering_field if changes is None else (POSITION,),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={**_merging(changes), **(_NOT_INLINE if maintained else {}), **by_present_names(self.options)},
+            options={
+                **_merging(changes),
+                **(_NOT_INLINE if maintained else {}),
+                **({TABLE_VERSION: str(self.table_version)} if self.table_version is not None else {}),
+                **by_present_names(self.options),
+            },
         )
 
     @model_validator(mode="after")
@@ -141,6 +163,12 @@ class Hudi(SinkOptions):
             raise ValueError("operation upsert needs `record_key`: the columns that tell one row from another")
         if (self.key_placement == "hashed") != (self.buckets is not None):
             raise ValueError("key_placement hashed and `buckets`, the number of file groups, go together")
+        if self.operation == "upsert" and self.table_version == 6:
+            raise ValueError(
+                "operation upsert needs table_version 8 or 9: in 6 a log file's name doesn't say its instant"
+            )
+        if len(self.ordering_field) > 1 and self.table_version not in (None, NEWEST_VERSION):
+            raise ValueError("more than one ordering_field needs table_version 9: earlier ones have a single one")
         if self.operation == "append" and self.key_placement == "hashed":
             raise ValueError("key_placement is for operation upsert; an append looks for no key")
         require_bucket(self.connection, self.path)

@@ -9,6 +9,7 @@ from sluice.errors import ActionRequiredError
 from sluice.hoodie_options import REQUIRED
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import TableSpec
+from sluice.sinks.hudi.options import TABLE_VERSION
 
 KEY_GENERATORS = {
     "simple": "org.apache.hudi.keygen.SimpleKeyGenerator",
@@ -70,11 +71,11 @@ def write_options(writer: TableSpec) -> dict[str, str]:
                 next_step=f"remove {name} from sink.hudi.options.",
                 table=writer.name,
             )
-    version = writer.options.get("hoodie.write.table.version")
+    version = writer.options.get(TABLE_VERSION)
     if writer.operation == "upsert" and version is not None and int(version) < 8:
         raise ActionRequiredError(
             "Upsert needs a table of version 8 or later: before it a log file's name does not tell its instant.",
-            next_step="remove hoodie.write.table.version from sink.hudi.options, or use operation append.",
+            next_step="write to another path, or use operation append.",
             table=writer.name,
             version=version,
         )
