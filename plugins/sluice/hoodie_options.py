@@ -305,7 +305,7 @@ REASONS: Final[tuple[tuple[str, str], ...]] = (
         "the section's own keys say what the table is (`operation`, `record_key`, `partition_fields`, "
         "`ordering_field`, `table`)",
     ),
-    (r"hoodie\.write\.(table\.version|auto\.upgrade)", "`table_version` of `sink.hudi` says it for a new table"),
+    (r"hoodie\.write\.(table\.version|auto\.upgrade)", "the section's `table_version` says it for a new table"),
     (r"hoodie\.write\.(lock|concurrency)\.", "the control topic takes the place of Hudi's locks"),
     (
         r"hoodie\.(.*\.(inline|async)\b|table\.service|log\.compaction|partition\.ttl)",
