@@ -20,7 +20,7 @@ from starlette.routing import Mount
 
 from sluice.page import access, catalogue, service
 from sluice.page.app import make_app
-from sluice.page.rest import found, reads
+from sluice.page.rest import found, reads, writes
 from sluice.page.rest.answers import Facts
 
 Rights = Callable[..., bool]
@@ -73,7 +73,9 @@ def without_airflow(folder: Path, patch: pytest.MonkeyPatch, may: Rights) -> Non
     patch.setattr(service, "one_run", lambda *_: None)
     patch.setattr(service, "refresh_all", lambda _: None)
     patch.setattr(catalogue, "refresh_all", lambda _: None)
-    for module in (found, reads):
+    patch.setattr(writes, "dags", lambda *_: {})
+    patch.setattr(access.Viewer, "note", lambda *_: None)
+    for module in (found, reads, writes):
         patch.setattr(module, "facts_of", lambda _, ids: {one: Facts(known=False) for one in ids})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from sluice.connect.clients import clients, cluster, group_of
 from sluice.connect.configs import CLASS, ConnectorConfig
@@ -33,6 +33,8 @@ _KEEP_FIELDS = ("filter", "mask", "set")
 _KEEP_COLUMNS = ("filter", "mask")
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _REGEX, _TOPICS = "topics.regex", "topics"
+OWN: Final = "sluice."
+"""What a key begins with that says, beside Connect's own keys, what else the file needs: `sluice.sink.files.schema`."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,10 @@ def _made(connector: ConnectorConfig, known: Known, given: ImportOptions, name: 
     }
     draft = Draft(connector, given.worker, known.sink, ids, known.source, runs_patterns=given.runs_patterns)
     refused = ""
+    missing: tuple[tuple[str, ...], ...] = ()
     try:
         (_fill_source if known.source == "jdbc" else _fill)(draft, known, given, pipeline_name, topics)
+        missing = tuple(_left_to_write(draft))
     except RefusedError as error:
         refused = f"{error.why} Next step: {error.next_step}"
         draft.findings.clear()  # without a file no key is honoured
@@ -180,7 +184,6 @@ def _made(connector: ConnectorConfig, known: Known, given: ImportOptions, name: 
         for key in connector.config:
             draft.lost(key, NOTHING_MADE)
     data = draft.data
-    missing = () if refused else tuple(_missing(draft))
     result = Imported(
         pipeline_name,
         connector,
@@ -322,6 +325,21 @@ def _missing(draft: Draft) -> Iterator[tuple[str, ...]]:
         yield draft.place("source.value.schema")
     if kinds or not own:
         yield draft.place("sink.schema")
+
+
+def _left_to_write(draft: Draft) -> Iterator[tuple[str, ...]]:
+    """The missing keys that the configuration doesn't have under `OWN`, either."""
+    for path in tuple(_missing(draft)):
+        key = f"{OWN}{'.'.join(path)}"
+        if not draft.has(key):
+            yield path
+            continue
+        here = draft.data
+        for name in path[:-1]:
+            here = here.setdefault(name, {})
+        here[path[-1]] = draft.get(key)
+        draft.findings.pop(("connector", key))  # that Connect has no such key
+        draft.honoured(key, ".".join(path))
 
 
 def _in_order(draft: Draft) -> Iterator[Finding]:

@@ -234,6 +234,11 @@ def is_provided(value: str) -> bool:
     return _PROVIDED.search(value) is not None
 
 
+def is_placeholder(value: str) -> bool:
+    """Whether a value is with a config provider as a whole, so that nothing of it is the value itself."""
+    return _PROVIDED.fullmatch(value.strip()) is not None
+
+
 def without_login(text: str, key: str) -> str:
     """An address without a login.
 

@@ -10,14 +10,15 @@ import yaml
 from sluice.connect.build import Imported
 
 
-def text_of(made: Imported, data: Mapping[str, Any] | None = None) -> str:
+def text_of(made: Imported, data: Mapping[str, Any] | None = None, by: str = "Made by `sluice import-connect`") -> str:
     """The file: a head with its origin, the keys not honoured and the remaining steps, and the pipeline's keys.
 
     Args:
         made: the import's result.
         data: the file's content, where it differs from the result's.
+        by: what wrote it.
     """
-    head = [f"Made by `sluice import-connect` of the connector {made.connector.name}: {made.what}."]
+    head = [f"{by} of the connector {made.connector.name}: {made.what}."]
     others = [one for one in made.findings if one.verdict in ("differs", "not honoured")]
     if others:
         head.append("Not as in Kafka Connect:")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -151,11 +151,18 @@ class Catalogue:
                 found[entry.key] = entry
         return list(found.values())
 
+    def file_of(self, name: str) -> Path | None:
+        """The pipeline file that has a pipeline of this name; None if there is none, or it can't be loaded."""
+        for path in _files():
+            found = self._load(path)
+            if not isinstance(found, PipelineFileError) and any(pipeline.name == name for pipeline in found):
+                return path
+        return None
+
     def _pipelines(self) -> tuple[dict[str, Pipeline], list[PipelineFileError]]:
-        folder = Path(conf.get("core", "dags_folder")) / "pipelines"
         pipelines: dict[str, Pipeline] = {}
         errors = []
-        for path in dict.fromkeys(path.resolve() for path in pipeline_files(folder)):
+        for path in _files():
             found = self._load(path)
             if isinstance(found, PipelineFileError):
                 errors.append(found)
@@ -178,6 +185,15 @@ class Catalogue:
         found = errors[0] if errors else tuple(pipeline for _, pipeline in pipelines)
         self._files[path] = (stamp, found)
         return found
+
+
+def default_folder() -> Path:
+    """The folder of pipeline files below the DAGs folder."""
+    return Path(conf.get("core", "dags_folder")) / "pipelines"
+
+
+def _files() -> Iterable[Path]:
+    return dict.fromkeys(path.resolve() for path in pipeline_files(default_folder()))
 
 
 def control_topic(pipeline: Pipeline) -> ControlTopicId:

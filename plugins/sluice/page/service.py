@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -236,6 +237,10 @@ class Page:
         """The pipelines that have a DAG, each once, under its DAG's id; not their second DAGs, of table services."""
         entries, _ = self._entries(viewer, session)
         return [e for e in entries if e.key == e.dag_id and not e.key.endswith(SERVICES_SUFFIX)]
+
+    def file_of(self, name: str) -> Path | None:
+        """The pipeline file that has a pipeline of this name, whoever may read it; None if there is none."""
+        return self._catalogue.file_of(name)
 
     def committed(self, entry: Entry) -> dict[TopicPartition, int]:
         """Each partition's position now, as the control topic has it; nothing before the first transaction.

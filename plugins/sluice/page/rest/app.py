@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from sluice.errors import ActionRequiredError, SluiceError
-from sluice.page.rest import answers, changes, reads
+from sluice.page.rest import answers, changes, reads, writes
 from sluice.page.rest.found import ConnectorNotFoundError
 from sluice.page.rest.verbs import RefusedByAirflowError
 from sluice.page.service import Page
@@ -27,6 +27,7 @@ def make_connect_app(page: Page) -> FastAPI:
     app.state.page = page
     app.include_router(reads.router)
     app.include_router(changes.router)
+    app.include_router(writes.router)
     app.exception_handler(HTTPException)(_http)
     app.exception_handler(RequestValidationError)(_wrong_value)
     app.exception_handler(ConnectorNotFoundError)(_not_found)

@@ -1,4 +1,4 @@
-"""Connect's verbs, carried out by Airflow's API; and what is no verb here but a file in git, refused with how."""
+"""Connect's verbs, carried out by Airflow's API; and what is no verb here, refused with how it is done."""
 
 from __future__ import annotations
 
@@ -18,14 +18,8 @@ from sluice.page.rest.found import AirflowDep, EntryDep, KnownDep
 from sluice.page.rest.verbs import RefusedByAirflowError
 
 router = APIRouter()
-_FILES = "A pipeline is a file in git, in the folder that Airflow reads"
 _COMMITTED = "Offsets are committed with the rows, and only a commit moves them"
 HOW_ELSE = {
-    "POST /connectors": f"{_FILES}: add one there. `sluice import-connect` makes it of a connector's configuration.",
-    "PUT /connectors/{dag_id}/config": f"{_FILES}: change it there. What becomes of Connect's keys `config/validate`"
-    " says.",
-    "PATCH /connectors/{dag_id}/config": f"{_FILES}: change it there.",
-    "DELETE /connectors/{dag_id}": f"{_FILES}: take it out there. The table, its offsets and the control topic stay.",
     "PATCH /connectors/{dag_id}/offsets": f"{_COMMITTED}: read a range or replay an interval by the DAG's trigger form,"
     " pass records over with `sluice offsets FILE --pass-over`; a new pipeline begins at its `starting_offsets`.",
     "DELETE /connectors/{dag_id}/offsets": f"{_COMMITTED}: to load all anew, name another table in the file.",

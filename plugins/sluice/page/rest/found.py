@@ -11,12 +11,15 @@ from airflow.api_fastapi.core_api.security import bearer_scheme
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.security import HTTPAuthorizationCredentials
 
+from sluice.errors import ActionRequiredError
 from sluice.page.access import Viewer, ViewerDep
 from sluice.page.catalogue import Entry
-from sluice.page.rest.answers import Facts
+from sluice.page.rest.answers import Facts, Json
 from sluice.page.rest.facts import facts_of
+from sluice.page.rest.validate import LARGEST
 from sluice.page.rest.verbs import AirflowApi
 from sluice.page.service import Page
+from sluice.untrusted import json_of
 
 
 class ConnectorNotFoundError(Exception):
@@ -86,3 +89,23 @@ def _airflow(
 
 
 AirflowDep = Annotated[AirflowApi, Depends(_airflow)]
+
+
+async def body_of(request: Request) -> Json:
+    """The JSON object that a request has, which is a configuration or has one.
+
+    Raises:
+        ActionRequiredError: it has none.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, f"A configuration has {LARGEST} bytes at most.")
+    try:
+        given = json_of(body)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise ActionRequiredError("The body is no configuration.", next_step="send one as a JSON object.")
+    return given

@@ -11,22 +11,18 @@ from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.concurrency import run_in_threadpool
 
 from sluice import __version__
-from sluice.errors import ActionRequiredError
 from sluice.page.access import Viewer, ViewerDep
 from sluice.page.catalogue import Entry
-from sluice.page.gate import Gate
 from sluice.page.rest import answers
 from sluice.page.rest.answers import Facts, Json
 from sluice.page.rest.facts import facts_of
-from sluice.page.rest.found import EntryDep, FactsDep, PageDep, for_viewer
+from sluice.page.rest.found import EntryDep, FactsDep, PageDep, body_of, for_viewer
 from sluice.page.rest.plugins import keys_of, plugins
-from sluice.page.rest.validate import LARGEST, validated
-from sluice.untrusted import json_of
+from sluice.page.rest.validate import VALIDATING, validated
+from sluice.page.rest.writes import config_of
 
 router = APIRouter()
 _LOGGED_IN = Depends(get_user)
-# All of it is Python's own work, beside which every other request is slow.
-_validating = Gate(1, "Another configuration is being checked.", "try again in a moment.")
 
 
 @router.get("/")
@@ -57,7 +53,7 @@ def connector(entry: EntryDep, facts: FactsDep, viewer: ViewerDep) -> Json:
 
 @router.get("/connectors/{dag_id}/config")
 def config(entry: EntryDep, viewer: ViewerDep) -> Json:
-    """The pipeline file, flat."""
+    """What was sent by this API, else the pipeline file, flat."""
     if not viewer.may_read(entry.dag_id, DagAccessEntity.CODE):
         raise HTTPException(status.HTTP_403_FORBIDDEN, f"The configuration is the code of the DAG {entry.dag_id}.")
     return dict(_config(entry, viewer))
@@ -117,20 +113,15 @@ async def validate(request: Request, plugin: str, viewer: ViewerDep) -> Json:
     """What becomes here of each key of a Connect configuration, for users who may edit DAGs. Nothing is kept."""
     if not await run_in_threadpool(viewer.may_edit_dags):
         raise HTTPException(status.HTTP_403_FORBIDDEN, "Checking a configuration takes the right to edit DAGs.")
-    try:
-        given = json_of(await _body(request))
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise ActionRequiredError("The body is no configuration.", next_step="send one as a JSON object.")
-    with _validating.place():
+    given = await body_of(request)
+    with VALIDATING.place():
         return await run_in_threadpool(validated, plugin, given)
 
 
 def _config(entry: Entry, viewer: Viewer) -> dict[str, str]:
-    """The pipeline file, where the caller may read the DAG's code."""
+    """What was sent for it, else the pipeline file; where the caller may read the DAG's code."""
     if entry.pipeline is not None and viewer.may_read(entry.dag_id, DagAccessEntity.CODE):
-        return answers.config_of(entry.pipeline)
+        return config_of(entry.key) or answers.config_of(entry.pipeline)
     return {"name": entry.key, "connector.class": answers.class_of("sink", entry.sink)}
 
 
@@ -141,12 +132,3 @@ def _expanded(entry: Entry, facts: Facts, expand: set[str], viewer: Viewer) -> J
     if "info" in expand:
         shown["info"] = answers.info(entry.key, _config(entry, viewer), facts, answers.type_of(entry.pipeline))
     return shown
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, f"A configuration has {LARGEST} bytes at most.")
-    return body

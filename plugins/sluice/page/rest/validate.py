@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from sluice.connect import ConnectorConfig, Finding, ImportOptions, checked, imported
+from sluice.connect import ConnectorConfig, Finding, Imported, ImportOptions, checked, imported
 from sluice.connect.configs import CLASS
 from sluice.errors import ActionRequiredError
+from sluice.page.gate import Gate
 from sluice.page.rest.answers import Json
 from sluice.page.rest.plugins import definition, keys_of
 from sluice.redact import redact
 
 LARGEST = 64 * 1024
 """Bytes of a configuration."""
+# All of it is Python's own work, beside which every other request is slow.
+VALIDATING = Gate(1, "Another configuration is being checked.", "try again in a moment.")
 _PIPELINES = 5  # of a connector with a table for each topic; what is said of keys is the same for all
 _GROUP = "import-connect"
 
@@ -29,11 +32,26 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
     Raises:
         ActionRequiredError: it isn't the configuration of such a connector.
     """
+    connector = connector_of(plugin, config)
+    return verdicts(connector, made_of(connector))
+
+
+def connector_of(plugin: str, config: Mapping[str, Any]) -> ConnectorConfig:
+    """A configuration that was sent, all of it as text.
+
+    Args:
+        plugin: the class that it has to name, or the end of that name.
+        config: the configuration.
+
+    Raises:
+        ActionRequiredError: it isn't the configuration of such a connector.
+    """
     given = str(config.get(CLASS, ""))
     short = given.rpartition(".")[2]
     if not given or plugin not in (given, short, short.removesuffix("Connector")):
         raise ActionRequiredError(
-            f"The configuration is not one of {plugin}.", next_step=f"have {CLASS} and the address name one connector."
+            f"The configuration is not one of {plugin or 'any connector'}.",
+            next_step=f"have {CLASS} and the address name one connector.",
         )
     if keys_of(given) is not None:
         raise ActionRequiredError(
@@ -44,10 +62,19 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
     if wrong:
         raise ActionRequiredError(f"The value of {wrong[0]} is no text.", next_step="send a flat configuration.")
     texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in config.items() if v is not None}
-    connector = ConnectorConfig(texts.get("name") or short, texts)
-    made = [checked(one) for one in islice(imported(connector, ImportOptions(runs_patterns=False)), _PIPELINES)]
+    return ConnectorConfig(texts.get("name") or short, texts)
+
+
+def made_of(connector: ConnectorConfig) -> list[Imported]:
+    """The connector's pipelines, each checked as a file; the first few, where there is one for each topic or table."""
+    return [checked(one) for one in islice(imported(connector, ImportOptions(runs_patterns=False)), _PIPELINES)]
+
+
+def verdicts(connector: ConnectorConfig, made: Sequence[Imported]) -> Json:
+    """The verdict on each key of a configuration, as Connect answers."""
+    texts = connector.config
     findings = {one.key: one for pipeline in reversed(made) for one in pipeline.findings if one.of == "connector"}
-    shown = redact(texts)
+    shown = redact(dict(texts))
     configs = [_key(order, key, shown[key], findings.get(key)) for order, key in enumerate(texts, 1)]
     of_class = next(one for one in configs if one["definition"]["name"] == CLASS)
     refused = next((one.refused for one in made if one.refused), "")
@@ -57,7 +84,7 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
     if steps:
         of_class["definition"]["documentation"] += f" Left to do: {'; '.join(steps)}."
     errors = sum(len(one["value"]["errors"]) for one in configs)
-    return {"name": given, "error_count": errors, "groups": [_GROUP], "configs": configs}
+    return {"name": texts[CLASS], "error_count": errors, "groups": [_GROUP], "configs": configs}
 
 
 def _key(order: int, key: str, value: str, finding: Finding | None) -> Json:
