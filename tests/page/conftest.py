@@ -115,6 +115,8 @@ class Site:
     sinks: dict[str, Story]
     log: Path
     database: Path
+    connectors: Path
+    environment: dict[str, str]
     stop: Callable[[], None]
     _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
     _tokens: dict[str, str] = field(default_factory=dict)
@@ -274,7 +276,18 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
         passwords = json.loads(environment.credentials().passwords_file.read_text())
         database = environment.airflow_home / "airflow.db"
         site = Site(
-            environment.url, passwords, broker, story, on_timeline, visits, sinks, daemon.log, database, daemon.stop
+            environment.url,
+            passwords,
+            broker,
+            story,
+            on_timeline,
+            visits,
+            sinks,
+            daemon.log,
+            database,
+            base / "connectors",
+            environment.variables(),
+            daemon.stop,
         )
         site.until("the API server answers", lambda: _answers(site))
         site.passwords = json.loads(environment.credentials().passwords_file.read_text())
@@ -286,6 +299,7 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
 
 def _write_dags(dags: Path, lake: str) -> None:
     (dags / "pipelines").mkdir(parents=True)
+    (dags.parent / "connectors").mkdir()
     shutil.copytree(PROJECT / "dags" / "workers", dags / "workers")
     for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py", "sluice_workers.py"):
         shutil.copy(PROJECT / "dags" / module, dags)
@@ -405,6 +419,8 @@ def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> Ai
         extra={
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
             "AIRFLOW_CONN_WAREHOUSE": json.dumps({"conn_type": "sqlite", "host": str(base / "warehouse.db")}),
+            "SLUICE_CONNECT_FOLDER": str(base / "connectors"),
+            "SLUICE_PIPELINE_FOLDERS": str(base / "connectors"),
             "PYTHONPATH": f"{PROJECT / 'plugins'}:{Path(__file__).parent}:{base / 'site'}",
             **{f"AIRFLOW__CORE__{name}": value for name, value in auth.items()},
         },

@@ -1,5 +1,5 @@
 """Kafka Connect's REST API: what Connect's tools ask is answered in Connect's shapes, to who may see it; its verbs do
-what Airflow's own API lets the caller do; and what is a file here is refused with how it is done.
+what Airflow's own API lets the caller do; connectors are made where there is a folder for them; the rest is refused.
 
 The shapes are those that Connect 3.9 answers with (its REST reference, KIP-875, KIP-745).
 """
@@ -7,6 +7,7 @@ The shapes are those that Connect 3.9 answers with (its REST reference, KIP-875,
 from __future__ import annotations
 
 import json
+import subprocess
 import urllib.request
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from sluice import __version__
+from sluice.local.venv import command
 
 from .conftest import PASSWORD, Site
 
@@ -27,11 +29,19 @@ READS = (
 VERBS = (
     ("PUT", "pause"), ("PUT", "resume"), ("PUT", "stop"), ("POST", "restart"), ("POST", "tasks/0/restart"),
 )  # fmt: skip
+WRITES = (
+    ("POST", "/connectors"), ("PUT", "/connectors/flights/config"), ("PATCH", "/connectors/flights/config"),
+    ("DELETE", "/connectors/flights"),
+)  # fmt: skip
 FILES = (
-    ("POST", "/connectors", "POST"), ("PUT", "/connectors/flights/config", "import"),
-    ("PATCH", "/connectors/flights/config", "git"), ("DELETE", "/connectors/flights", "git"),
     ("PATCH", "/connectors/flights/offsets", "--pass-over"), ("DELETE", "/connectors/flights/offsets", "table"),
 )  # fmt: skip
+TABLE = {
+    "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector", "topics": "flights",
+    "connection.url": "jdbc:postgresql://db:5432/lake", "connection.user": "loader",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.schema.registry.url": "http://registry:8081",
+}  # fmt: skip
 
 
 def _get(site: Site, path: str, user: str | None = "admin") -> Any:
@@ -55,7 +65,7 @@ def _state(site: Site, name: str) -> Any:
 def test_nothing_without_a_log_in(site: Site) -> None:
     asked = [("GET", path) for path in READS]
     asked += [(method, f"/connectors/flights/{verb}") for method, verb in VERBS]
-    asked += [(method, path) for method, path, _ in FILES]
+    asked += [*WRITES, *((method, path) for method, path, _ in FILES)]
     for method, path in asked:
         status, answer, _ = site.ask(method, f"{AT}{path}", None)
         assert (status, answer["error_code"]) == (401, 401), path
@@ -345,11 +355,65 @@ def _first_run(site: Site, dag_id: str) -> dict[tuple[str, int], str | None]:
     return _tasks(site, dag_id, run)
 
 
+def test_a_connector_is_made_changed_and_deleted(site: Site) -> None:
+    file = site.connectors / "tickets.yaml"
+    config = {**TABLE, "name": "tickets"}
+    status, answer, headers = site.ask("POST", f"{AT}/connectors", body={"name": "tickets", "config": TABLE})
+    assert (status, headers["Location"]) == (201, f"{AT}/connectors/tickets")
+    assert answer == {"name": "tickets", "config": config, "tasks": [], "type": "sink"}
+    assert "tickets" in _get(site, "/connectors")
+    assert _get(site, "/connectors/tickets/config") == config
+    assert _state(site, "tickets")["connector"]["state"] == "UNASSIGNED"  # until Airflow parses the folder
+    status, answer, _ = site.ask("POST", f"{AT}/connectors", body={"name": "tickets", "config": TABLE})
+    assert (status, answer["error_code"]) == (409, 409)
+    status, answer, _ = site.ask("PUT", f"{AT}/connectors/tickets/config", body={**TABLE, "tasks.max": "2"})
+    assert (status, answer["config"]) == (200, {**config, "tasks.max": "2"})
+    before = file.read_text()
+    for wrong, said in (({"no.such.key": "1"}, "no.such.key"), ({"connection.password": PASSWORD}, "secret")):
+        status, answer, _ = site.ask("PUT", f"{AT}/connectors/tickets/config", body={**TABLE, **wrong})
+        assert (status, answer["error_code"], said in answer["message"]) == (400, 400, True)
+        assert PASSWORD not in json.dumps(answer)
+    assert file.read_text() == before
+    _parse(site)
+    assert _state(site, "tickets")["connector"]["state"] == "RUNNING"
+    site.add_run("tickets", "of_tickets", "running")
+    status, answer, _ = site.ask("PATCH", f"{AT}/connectors/tickets/config", body={"tasks.max": None})
+    assert (status, answer["config"]) == (200, config)
+    assert site.ask("DELETE", f"{AT}/connectors/tickets")[:2] == (204, None)
+    assert not file.exists()
+    states = {state for (task, _), state in _tasks(site, "tickets", "of_tickets").items() if task != "abort"}
+    assert states == {"skipped"}
+    status, answer, _ = site.ask("PUT", f"{AT}/connectors/tickets/config", body=TABLE)
+    assert (status, "parsed" in answer["message"]) == (409, True)  # Airflow hasn't noticed yet
+    _parse(site)
+    assert site.ask("DELETE", f"{AT}/connectors/tickets")[0] == 404
+    assert site.ask("PUT", f"{AT}/connectors/tickets/config", body=TABLE)[0] == 201
+    assert site.ask("DELETE", f"{AT}/connectors/tickets")[0] == 204
+    for event, times in (("create", 2), ("change", 2), ("delete", 2)):
+        assert _logged(site, "tickets", f"sluice_{event}_connector") == ["admin"] * times
+    assert PASSWORD not in site.log.read_text()
+
+
+def _parse(site: Site) -> None:
+    """What a DAG processor does from time to time."""
+    subprocess.run([command("airflow")[0], "dags", "reserialize"], env=site.environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize(("method", "path"), WRITES)
+def test_connectors_are_written_for_editors_of_all_dags_and_people_s_files_are_left_alone(
+    site: Site, method: str, path: str
+) -> None:
+    body = {"name": "flights", "config": TABLE} if method == "POST" else TABLE
+    assert [site.ask(method, f"{AT}{path}", user, body)[0] for user in ("guest", "editor")] == [403, 403]
+    status, answer, _ = site.ask(method, f"{AT}{path}", body=body)
+    assert (status, "pipelines/flights.yaml" in answer["message"]) == (409, True)
+
+
 @pytest.mark.parametrize(("method", "path", "how"), FILES)
-def test_what_is_a_file_in_git_is_refused_with_how_it_is_done(site: Site, method: str, path: str, how: str) -> None:
+def test_what_only_a_commit_moves_is_refused_with_how_it_is_done(site: Site, method: str, path: str, how: str) -> None:
     status, answer, headers = site.ask(method, f"{AT}{path}", body={})
     assert (status, answer["error_code"], headers["Allow"]) == (405, 405, "GET")
-    assert how in answer["message"] or "file in git" in answer["message"]
+    assert how in answer["message"]
 
 
 def test_what_there_is_not_is_not_found_as_connect_says_it(site: Site) -> None:

@@ -34,7 +34,7 @@ _KEEP_COLUMNS = ("filter", "mask")
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _REGEX, _TOPICS = "topics.regex", "topics"
 OWN: Final = "sluice."
-"""What a key begins with that says, beside Connect's own keys, what else the file needs: `sluice.sink.files.schema`."""
+"""The start of a key that Connect doesn't have, for what a file needs besides; the file's own key follows."""
 
 
 @dataclass(frozen=True)

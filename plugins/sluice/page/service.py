@@ -239,7 +239,7 @@ class Page:
         return [e for e in entries if e.key == e.dag_id and not e.key.endswith(SERVICES_SUFFIX)]
 
     def file_of(self, name: str) -> Path | None:
-        """The pipeline file that has a pipeline of this name, whoever may read it; None if there is none."""
+        """The pipeline file that has a pipeline of this name, for any caller; None if there is none."""
         return self._catalogue.file_of(name)
 
     def committed(self, entry: Entry) -> dict[TopicPartition, int]:

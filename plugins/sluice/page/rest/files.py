@@ -1,7 +1,7 @@
 """The pipeline files that Connect's API writes, each with the configuration that it was made of. Without Airflow.
 
 Such a file begins with a line that has the configuration, and a checksum of it and of all lines below. A file without
-that line, or one that somebody has changed since, is a person's, and is left alone.
+that line, or one that was edited since, is a person's, and is left alone.
 
 A file is complete before it has its name: it is written under another one, which no reader of pipeline files looks
 for. The name is given by a link where the file is new, so that of two who make it one gets to know that it is there;

@@ -167,7 +167,7 @@ def _deleted(on: Switched, name: str) -> str | None:
         on.files.remove(name)
     on.viewer.note(on.session, "sluice_delete_connector", name)
     running = facts_of(on.session, [name])[name].under_way
-    on.session.close()  # Airflow's API takes a connection of its own
+    on.session.close()  # Airflow's API takes another connection
     return running.run_id if running is not None else None
 
 
@@ -212,7 +212,7 @@ def _answer(on: Switched, name: str, made: Sent, pipeline: Pipeline, code: int) 
 
 
 def _require_free(on: Switched, name: str) -> None:
-    """Check that no connector has the name, whoever may see it.
+    """Check that no connector has the name, also none that the caller may not see.
 
     Raises:
         HTTPException: one has it.
