@@ -74,6 +74,7 @@ def without_airflow(folder: Path, patch: pytest.MonkeyPatch, may: Rights) -> Non
     patch.setattr(service, "refresh_all", lambda _: None)
     patch.setattr(catalogue, "refresh_all", lambda _: None)
     patch.setattr(writes, "dags", lambda *_: {})
+    patch.setattr(writes, "mark_gone", lambda *_: None)
     patch.setattr(access.Viewer, "note", lambda *_: None)
     for module in (found, reads, writes):
         patch.setattr(module, "facts_of", lambda _, ids: {one: Facts(known=False) for one in ids})

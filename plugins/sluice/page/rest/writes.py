@@ -27,7 +27,7 @@ from sluice.page.rest.found import AirflowDep, ConnectorNotFoundError, PageDep, 
 from sluice.page.rest.sent import Sent, sent, shown
 from sluice.page.rest.validate import VALIDATING
 from sluice.page.rest.verbs import AirflowApi, RefusedByAirflowError
-from sluice.page.runs import dags
+from sluice.page.runs import dags, mark_gone
 from sluice.page.service import Page
 from sluice.pipeline.load import pipeline_folders
 from sluice.pipeline.model import Pipeline
@@ -157,6 +157,7 @@ async def delete(on: SwitchedDep, airflow: AirflowDep, dag_id: str) -> Response:
     run_id = await run_in_threadpool(_deleted, on, dag_id)
     if run_id is not None:
         await _end(airflow, dag_id, run_id)
+    await run_in_threadpool(mark_gone, on.session, dag_id)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
@@ -247,8 +248,8 @@ def _elsewhere(on: Switched, name: str) -> str:
     known = dags(on.session, [name]).get(name)
     if known is not None and not known.gone:
         return (
-            "Airflow has a DAG of this name without a pipeline file. Next step: change its Python file; if a file was"
-            " just taken away, wait until Airflow has parsed its folder."
+            "Airflow has a DAG of this name without a pipeline file. Next step: change its Python file; if its file was"
+            " just taken away, wait until Airflow has parsed the folder."
         )
     return ""
 
