@@ -289,7 +289,7 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
             environment.variables(),
             daemon.stop,
         )
-        site.until("the API server answers", lambda: _answers(site))
+        site.until("the API server answers", lambda: answers(site))
         site.passwords = json.loads(environment.credentials().passwords_file.read_text())
         _add_runs(site)
         yield site
@@ -427,7 +427,8 @@ def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> Ai
     )
 
 
-def _answers(site: Site) -> bool:
+def answers(site: Site) -> bool:
+    """Whether its API server does."""
     try:
         return site.get("/api/v2/monitor/health", None)[0] == 200
     except OSError:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import subprocess
 import urllib.request
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from sluice import __version__
+from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
 
-from .conftest import PASSWORD, Site
+from .conftest import PASSWORD, Site, answers
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
 AT = "/sluice/connect"
@@ -405,6 +408,26 @@ def test_connectors_are_written_for_editors_of_all_dags_and_people_s_files_are_l
     assert [site.ask(method, f"{AT}{path}", user, body)[0] for user in ("guest", "editor")] == [403, 403]
     status, answer, _ = site.ask(method, f"{AT}{path}", body=body)
     assert (status, "pipelines/flights.yaml" in answer["message"]) == (409, True)
+
+
+@pytest.mark.thorough
+def test_without_a_folder_connectors_are_files(site: Site, tmp_path: Path) -> None:
+    """Another API server of the same Airflow, which has none."""
+    port = free_port()
+    variables = {**site.environment, "AIRFLOW__API__PORT": str(port)}
+    del variables["SLUICE_CONNECT_FOLDER"]
+    server = Daemon("without", tmp_path, tmp_path / "without.log")
+    server.start(command("airflow", "api-server"), variables, tmp_path)
+    try:
+        other = replace(site, url=f"http://127.0.0.1:{port}")
+        site.until("the other API server answers", lambda: answers(other))
+        for method, path in WRITES:
+            status, answer, headers = other.ask(method, f"{AT}{path}", body={"name": "flights", "config": TABLE})
+            assert (status, answer["error_code"], headers["Allow"]) == (405, 405, "GET")
+            assert "SLUICE_CONNECT_FOLDER" in answer["message"]
+    finally:
+        server.stop()
+    assert not list(site.connectors.glob("*.yaml"))
 
 
 @pytest.mark.parametrize(("method", "path", "how"), FILES)
