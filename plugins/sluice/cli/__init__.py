@@ -31,6 +31,7 @@ app.add_typer(quarantine.app, name="quarantine")
 for _command in (
     inspect.plan,
     inspect.offsets,
+    inspect.doctor,
     streams.streams,
     inspect.transactions,
     inspect.verify,

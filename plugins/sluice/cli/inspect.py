@@ -1,4 +1,4 @@
-"""`sluice plan`, `offsets`, `transactions`, `verify` and `replay`: past transactions, and the next one."""
+"""`sluice plan`, `offsets`, `doctor`, `transactions`, `verify` and `replay`: past transactions, and the next one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from sluice.cli.interval import Master, run_interval
 from sluice.cli.output import Column, say, show, spans
 from sluice.cli.places import PipelineFile, connections, coordinator, settings
+from sluice.connectors.views import readers_of
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -114,6 +115,33 @@ def offsets(
         [*clusters, Column("topic"), *numbers, Column("covered", form=spans), Column("passed_over", form=spans)],
         as_json=json,
     )
+
+
+def doctor(
+    file: PipelineFile,
+    reader: Annotated[str | None, typer.Option(help="One reader, by the name that the command shows.")] = None,
+    json: Json = False,
+) -> None:
+    """Show which engines can read the table as it is now, and what would have to change for the others."""
+    sink = load_pipeline(file).sink
+    found = readers_of(sink.place, sink.options)
+    wanted = [one for one in found if reader in (None, one.reader)]
+    if not wanted:
+        names = ", ".join(one.reader for one in found)
+        raise ActionRequiredError(f"No reader is known as {reader}.", next_step=f"name one of {names}.")
+    columns = [
+        Column("reader"),
+        Column("title"),
+        Column("sees"),
+        Column("tried", form=lambda tried: "yes" if tried else "no"),
+    ]
+    show({"readers": [asdict(one) for one in wanted]}, "readers", columns, as_json=json)
+    if not json:
+        for one in wanted:
+            for need in one.needed:
+                say(f"{one.reader}: {need}.")
+    if reader is not None and wanted[0].sees != "all rows":
+        raise typer.Exit(1)
 
 
 def transactions(

@@ -178,6 +178,8 @@ class SinkOptions(Section):
     """Reads table rows for `sluice verify`, as `module:name`; see `sluice.connectors.data.ReadsRows`."""
     quarantine_reader: ClassVar[str] = ""
     """The factory of the quarantine's reader; see `sluice.connectors.views.MakesQuarantineReader`."""
+    readers: ClassVar[str] = ""
+    """Says which engines can read the table, as `module:name`; see `sluice.connectors.views.TellsReaders`."""
     needs: ClassVar[Mapping[str, str]] = _NOTHING
     """The setting that an optional capability or table service needs, such as `operation upsert`."""
 

@@ -18,6 +18,7 @@ from sluice.errors import ActionRequiredError
 from sluice.protocol.quarantine import Quarantined
 
 Standing = Literal["completed", "pending", "archived", "absent"]
+Sees = Literal["all rows", "some rows", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,41 @@ class CommitFacts:
     files: int
     table_partitions: int
     extra: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a reader sees of a table.
+
+    Attributes:
+        reader: the reader's name for commands.
+        title: its name for people.
+        sees: all rows; not all of them, and no error; or nothing but an error.
+        tried: whether Sluice's tests have read tables with it; otherwise its documentation says so.
+        needed: what would have to change for it to see all rows, in words.
+    """
+
+    reader: str
+    title: str
+    sees: Sees
+    tried: bool
+    needed: tuple[str, ...] = ()
+
+
+class TellsReaders(Protocol):
+    """The type of a section's `readers`."""
+
+    def __call__(self, table: str) -> Sequence[Verdict]:
+        """What each known reader sees of a table, as it is now.
+
+        Args:
+            table: its id.
+
+        Raises:
+            ActionRequiredError: there is no table, or this process can't read it.
+            RetryableError: the storage doesn't answer.
+        """
+        ...
 
 
 class CommitLog(Protocol):
@@ -175,6 +211,26 @@ def commit_log_of(sink: str, table: str) -> CommitLog:
 def _commit_log(sink: str) -> str:
     section = registry.section("sink", sink)
     return section.commit_log if section is not None and issubclass(section, SinkOptions) else ""
+
+
+def readers_of(place: str, section: SinkOptions) -> Sequence[Verdict]:
+    """What each known reader sees of a pipeline's table.
+
+    Args:
+        place: of the sink's section in the file: `sink.` and its name.
+        section: the section.
+
+    Raises:
+        ActionRequiredError: the sink doesn't say, or as for `TellsReaders`.
+    """
+    if not section.readers:
+        raise ActionRequiredError(
+            f"Nothing is known of the readers of {place}.",
+            next_step="the command is for Hudi tables; everything that reads such files, tables or topics reads these.",
+            table=section.table_id,
+        )
+    tells: TellsReaders = registry.load(section.readers)
+    return tells(section.table_id)
 
 
 def quarantine_reader_of(place: str, section: SinkOptions, path: str) -> QuarantineReader:

@@ -63,6 +63,7 @@ class Hudi(SinkOptions):
     commit_log: ClassVar[str] = "sluice.sinks.hudi.timeline:TimelineFiles"
     table_rows: ClassVar[str] = "sluice.sinks.hudi.rows:table_rows"
     quarantine_reader: ClassVar[str] = "sluice.sinks.hudi.quarantine_files:QuarantineFiles"
+    readers: ClassVar[str] = "sluice.sinks.hudi.readers:verdicts"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"upsert": "operation upsert", "clustering": "operation append; an upsert table is compacted"}
     )
