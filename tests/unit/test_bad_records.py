@@ -12,7 +12,7 @@ from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.participant import quarantine
 from sluice.pipeline import load_pipeline
 from sluice.protocol.audit import audit
-from sluice.protocol.bad_records import audit_bad_records, certainly_too_many, limit_broken
+from sluice.protocol.bad_records import audit_bad_records, certainly_too_many, first_bad, limit_broken
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import BadRecord
 from sluice.protocol.quarantine import (
@@ -103,6 +103,12 @@ def test_the_limits_hold_over_all_ranges():
         assert words in str(caught.value)
     with pytest.raises(ActionRequiredError, match=r"max_rate is 0\.19"):
         audit_bad_records(_start(max_rate=0.19), reported)
+
+
+def test_the_first_bad_record_is_that_of_the_first_partition_in_whichever_range_it_is():
+    later = FIRST.model_copy(update={"partition": 2, "offset": 3})
+    assert first_bad([_status(0, 1, first_bad=later), _status(1, 1, first_bad=FIRST), _status(2, 0)]) == FIRST
+    assert first_bad([_status(0, 0)]) is None
 
 
 def test_a_range_knows_by_itself_what_no_other_can_change():

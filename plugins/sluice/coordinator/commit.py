@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from sluice.connectors.registry import confinement
@@ -21,6 +22,7 @@ from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
+from sluice.protocol.bad_records import first_bad
 from sluice.protocol.commit_note import commit_note
 from sluice.protocol.confine import require_digest, with_schema_of
 from sluice.protocol.identity import present_names
@@ -370,7 +372,8 @@ class Committer:
         """What was committed, in a sentence, and a further one for each remark."""
         start, counts = transaction.start, count_records(committed_statuses(transaction))
         by_cluster = start.streams is not None
-        read = in_words(start.offset_ranges, by_cluster=by_cluster) or "no records"
+        ranges = sorted(start.offset_ranges, key=attrgetter("topic_partition"))
+        read = in_words(ranges, by_cluster=by_cluster) or "no records"
         what = f"{counts['records_written']} rows from {read}"
         if start.replays is not None:
             what += f", in place of what {start.replays} wrote"
@@ -379,8 +382,8 @@ class Committer:
         if counts["records_filtered"]:
             what += f"; {counts['records_filtered']} records were filtered out"
         if counts["records_quarantined"] and start.quarantine is not None:
-            statuses = committed_statuses(transaction).values()
-            first = next((f"; the first is {s.first_bad}" for s in statuses if s.first_bad is not None), "")
+            bad = first_bad(committed_statuses(transaction).values())
+            first = f"; the first is {bad}" if bad is not None else ""
             number = counts["records_quarantined"]
             are = f"{number:,} bad record{' is' if number == 1 else 's are'} set aside"
             what += f"; {are} in {start.quarantine.path}{first}"

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal
 
 from sluice.connectors.sink import SharedTimeline, Table, TakesOver, WrittenInterval
@@ -76,7 +77,8 @@ class Task:
 
     def in_words(self, *, by_cluster: bool = False) -> str:
         """What it would do, as one sentence for people, with clusters in any case or only where they differ."""
-        reads = in_words(self.plan.offset_ranges, by_cluster=by_cluster) or "nothing"
+        ranges = sorted(self.plan.offset_ranges, key=attrgetter("topic_partition"))
+        reads = in_words(ranges, by_cluster=by_cluster) or "nothing"
         words = [
             f"reads {reads}" + (f" ({self.plan.covered} offsets are in the table already)" * bool(self.plan.covered))
         ]

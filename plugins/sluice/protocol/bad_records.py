@@ -6,7 +6,7 @@ own count already decides it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import BadRecord, StartCommit, WriteStatus
@@ -58,14 +58,20 @@ def certainly_too_many(start: StartCommit, bad: int, first: BadRecord | None) ->
     return too_many(start, bad, sum(r.end - r.start for r in start.offset_ranges), first)
 
 
+def first_bad(statuses: Iterable[WriteStatus]) -> BadRecord | None:
+    """The first bad record of an interval, by topic, partition and offset; None if there is none."""
+    found = [status.first_bad for status in statuses if status.first_bad is not None]
+    return min(found, key=lambda bad: (bad.topic, bad.partition, bad.offset), default=None)
+
+
 def audit_bad_records(start: StartCommit, reported: Mapping[int, WriteStatus]) -> None:
     """Check the bad records of all ranges that are about to be committed against the pipeline's limits.
 
     Raises:
         ActionRequiredError: there are too many.
     """
-    statuses = [status for _, status in sorted(reported.items())]
-    first = next((status.first_bad for status in statuses if status.first_bad is not None), None)
+    statuses = reported.values()
+    first = first_bad(statuses)
     bad = sum(status.records_quarantined for status in statuses)
     error = too_many(start, bad, sum(status.records_read for status in statuses), first)
     if error is not None:
