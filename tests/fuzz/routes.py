@@ -27,7 +27,7 @@ from starlette.routing import Mount
 
 from sluice.page.app import PREFIX, make_app
 from sluice.page.catalogue import control_topic
-from sluice.page.rest import changes, found, reads
+from sluice.page.rest import changes, found, reads, writes
 from sluice.page.rest.answers import Facts, RangeTask
 from sluice.pipeline.load import load_pipelines
 from sluice.protocol.history import TableHistory
@@ -86,6 +86,7 @@ class Asked:
         body: the body.
         rights: what the user may do, as a mask of the entities.
         airflow: what Airflow's own API answers.
+        connect: whether a folder is named for connectors that Connect's API makes.
     """
 
     method: str
@@ -95,6 +96,7 @@ class Asked:
     body: bytes
     rights: int
     airflow: int
+    connect: bool = False
 
 
 class _Route(NamedTuple):
@@ -125,11 +127,12 @@ class _Whole:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="sluice-fuzz-")
         self.folder = Path(self._folder.name)
-        (self.folder / "pipelines").mkdir()
-        for name, said in _FILES.items():
-            (self.folder / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(said))
+        self.pipelines = self.folder / "pipelines"
+        self.pipelines.mkdir()
         rows = next(one for one in PIPELINES if "jdbc" in one.get("source", {}))
-        (self.folder / "pipelines" / "numbers.yaml").write_text(yaml.safe_dump({**rows, "name": "numbers"}))
+        for name, said in {**_FILES, "numbers": {**rows, "name": "numbers"}}.items():
+            (self.pipelines / f"{name}.yaml").write_text(yaml.safe_dump(said))
+        self._of_people = self.files()
         self.answer = 200
         airflow = FastAPI()
         self.page = make_app()
@@ -155,6 +158,24 @@ class _Whole:
         shown = [(0, {"type": "START-COMMIT", "writer": {"options": {"hoodie.x.password": PASSWORD}}})]
         follower.messages = lambda _: (shown, 0)
 
+    def files(self) -> dict[Path, bytes]:
+        """All files of the folder, but the lock."""
+        found = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+        return {path: path.read_bytes() for path in found}
+
+    def made(self) -> dict[Path, bytes]:
+        """The files that were made of connectors, which are taken away.
+
+        Raises:
+            ViolationError: a person's file was changed, or is gone.
+        """
+        found = self.files()
+        if {path: found.pop(path, b"") for path in self._of_people} != self._of_people:
+            raise ViolationError("a file that a person has written was changed")
+        for path in found:
+            path.unlink()
+        return found
+
     def ask(self, asked: Asked) -> Any:
         """The answer to a request."""
         self.answer = asked.airflow
@@ -163,8 +184,10 @@ class _Whole:
         facts = Facts(known=True, runs=[run], goes_on=True, tasks=(task,), tasks_of="run", host="host")
         with pytest.MonkeyPatch.context() as patch:
             without_airflow(self.folder, patch, _rights(asked.rights))
-            for module in (found, reads, changes):
+            for module in (found, reads, changes, writes):
                 patch.setattr(module, "facts_of", lambda _, ids: dict.fromkeys(ids, facts))
+            if asked.connect:
+                patch.setenv(writes.FOLDER_VARIABLE, str(self.pipelines))
             return self.client.request(
                 asked.method,
                 f"http://h{PREFIX}{asked.path.decode('ascii')}?{asked.query.decode('ascii')}",
@@ -222,6 +245,21 @@ def _routes(asked: Asked) -> None:
         raise ViolationError(f"the answer has {len(answer.content)} bytes")
     if answer.content and answer.headers.get("content-type", "").startswith("application/json"):
         json.loads(answer.content, parse_constant=_no_number)
+
+
+def _writes(asked: Asked) -> None:
+    _routes(asked)
+    for path, content in _whole().made().items():
+        if path.parent != _whole().pipelines or path.suffix != ".yaml":
+            raise ViolationError(f"a file was left that is no pipeline file: {path.name}")
+        if PASSWORD.encode() in content:
+            raise ViolationError("the file of a connector holds a secret")
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch, path.name)
+            copy.write_bytes(content)
+            (pipeline,) = load_pipelines(copy)
+        if pipeline.name != path.stem:
+            raise ViolationError(f"the file {path.name} has another pipeline: {pipeline.name}")
 
 
 def _no_number(name: str) -> None:
@@ -309,8 +347,36 @@ def _checks(draw: st.DrawFn) -> Asked:
     return Asked("PUT", path.encode("ascii"), b"", ((b"Content-Type", b"application/json"),), as_json(config), 255, 200)
 
 
+_WHOLE = {
+    "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+    "topics": "orders",
+    "connection.url": "jdbc:postgresql://db/shop",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.schema.registry.url": "http://registry:8081",
+}
+"""A configuration of which a pipeline can be made."""
+
+
+@st.composite
+def _connectors(draw: st.DrawFn) -> Asked:
+    """A connector that is made, changed or deleted, with a secret at a name that says so or without one."""
+    config = draw(st.just(_WHOLE) | changed((_WHOLE,), _SECRETS) | changed(CONNECTORS, _SECRETS))
+    if isinstance(config, dict):
+        kept = {name: value for name, value in config.items() if PASSWORD not in str(value)}
+        config = {**kept, **({"connection.password": PASSWORD} if draw(st.integers(0, 3)) == 0 else {})}
+    name = draw(st.sampled_from(["new", "orders", "broken"]) | _part)
+    method, of_one = draw(st.sampled_from([("POST", ""), ("PUT", "/config"), ("PATCH", "/config"), ("DELETE", "")]))
+    path = "/connect/connectors" if method == "POST" else f"/connect/connectors/{_escaped(name)[:2000]}{of_one}"
+    body = {"name": name, "config": config} if method == "POST" else config
+    if method == "POST" and draw(st.booleans()):
+        body["initial_state"] = draw(st.sampled_from(["RUNNING", "PAUSED", "STOPPED", "GONE"]))
+    headers = ((b"Content-Type", b"application/json"), (b"Authorization", b"Bearer mine"))
+    return Asked(method, path.encode("ascii"), b"", headers, as_json(body), 255, 200, connect=True)
+
+
 ROUTES: tuple[Subject, ...] = (
     Subject("routes", st.deferred(_requests), _routes, seconds=4, share=4),
     Subject("connect_validate", st.deferred(_checks), _routes, seconds=6, share=2),
+    Subject("connect_writes", st.deferred(_connectors), _writes, seconds=6, share=2),
 )
 """The page's routes."""

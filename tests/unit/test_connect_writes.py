@@ -89,6 +89,12 @@ def test_a_connector_is_made_changed_and_deleted(ask, folder):
     assert ask("GET", "/connectors/orders/config").status_code == 404
 
 
+@pytest.mark.parametrize("given", [None, "", 5, False])
+def test_a_class_that_is_none_is_refused(ask, folder, given):
+    answer = ask("POST", "/connectors", {"name": "orders", "config": {**SINK, "connector.class": given}})
+    assert (answer.status_code, _names(folder)) == (400, set())
+
+
 def test_put_makes_what_is_not_there_and_patch_and_delete_don_t(ask, folder):
     for method, path in (("PATCH", "/connectors/orders/config"), ("DELETE", "/connectors/orders")):
         answer = ask(method, path, {})

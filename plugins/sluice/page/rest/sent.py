@@ -39,7 +39,7 @@ def sent(name: str, given: Mapping[str, Any]) -> Sent:
         raise ActionRequiredError(
             "The configuration has another name than the connector.", next_step="leave `name` out of it."
         )
-    connector = connector_of(str(given.get(CLASS, "")), {**given, "name": name})
+    connector = connector_of(str(given.get(CLASS) or ""), {**given, "name": name})
     made = made_of(connector)
     wrong = [
         f"[{one['value']['name']}] {error}"

@@ -46,7 +46,7 @@ def connector_of(plugin: str, config: Mapping[str, Any]) -> ConnectorConfig:
     Raises:
         ActionRequiredError: it isn't the configuration of such a connector.
     """
-    given = str(config.get(CLASS, ""))
+    given = str(config.get(CLASS) or "")
     short = given.rpartition(".")[2]
     if not given or plugin not in (given, short, short.removesuffix("Connector")):
         raise ActionRequiredError(
