@@ -11,6 +11,10 @@ DATA   := $(or $(SLUICE_HOME),.sluice)
 WORKERS ?= 3
 SOURCES := plugins spark_jobs dags tests bench tools examples
 
+# uv takes half of pip's time, and knows nothing of pip's settings: with an index or a proxy of these, pip does it all,
+# and also where uv fails.
+PIP := $(RUN) -m pip install --disable-pip-version-check --require-hashes
+
 # Stamps: what they stand for is done again only when what it was made from has changed.
 PACKAGES := $(VENV)/.packages
 JARS     := $(DATA)/class-paths/ivy.sha256
@@ -32,7 +36,11 @@ $(PACKAGES): requirements.lock pyproject.toml
 	  || { echo "Python 3.11 is needed, and '$(PYTHON)' isn't it. Name one: make install PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(RUN) || { echo "==> Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "==> Installing the packages of requirements.lock"
-	$(RUN) -m pip install --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@sed -n '/^uv==/,/# via/p' requirements.lock > $(VENV)/.uv.txt
+	@$(PIP) --quiet --requirement $(VENV)/.uv.txt
+	@if $(RUN) -m pip config list | grep -qE 'index-url|proxy|client-cert' \
+	  || ! $(VENV)/bin/uv pip install --python $(RUN) --compile-bytecode --require-hashes --requirement requirements.lock; \
+	then $(PIP) --requirement requirements.lock; fi
 	@echo "==> Installing Sluice itself, as this folder"
 	@rm -rf plugins/sluice.egg-info  # of releases that setuptools installed: its entry points would be found, too
 	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
