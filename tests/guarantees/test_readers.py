@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from hudi import HudiTableBuilder
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.sinks.hudi.options import TABLE_VERSION
 from sluice.sinks.hudi.readers import verdicts
 from sluice.sinks.hudi.sink import HudiSink
 
@@ -174,6 +175,27 @@ def test_a_table_keeps_its_version_and_another_one_is_refused(make_flow):
     with pytest.raises(ActionRequiredError, match=r"version 9, which isn't the pipeline's.*set table_version to 9"):
         flow.start()
     assert _version(flow) == "9"
+
+
+def test_an_interval_is_not_committed_to_a_table_that_another_program_has_upgraded_meanwhile(make_flow):
+    flow = make_flow(sink__hudi__record_key="id")
+    flow.produce(10)
+    flow.interval()
+    flow.produce(10)
+    started = flow.start()
+    flow.write_all(started)
+    flow.append_by_spark(range(100, 104))  # with Hudi's defaults
+    assert _version(flow) == "9"
+    with pytest.raises(IntervalError, match="something rolled it back"):  # as Hudi's upgrade does
+        flow.commit(started)
+    flow.check(complete=False)
+    flow.interval()
+    flow.check()
+    assert _version(flow) == "9"
+    with HudiSink(flow.pipeline, flow.jvm).open() as table:
+        planned = {**table.writer.options, TABLE_VERSION: "8"}
+        with pytest.raises(IntervalError, match=r"changed the table's version.*planned_for=8, now=9"):
+            table.written_as(table.writer.model_copy(update={"options": planned}))
 
 
 @pytest.mark.parametrize(

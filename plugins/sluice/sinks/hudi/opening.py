@@ -123,6 +123,16 @@ def _version(meta: Any) -> int:
     return int(meta.getTableConfig().getTableVersion().versionCode())
 
 
+def with_own_version(jvm: HudiJvm, writer: TableSpec) -> TableSpec:
+    """The writer with the version of its table, if that is there: another program may have upgraded it."""
+    if not table_exists(jvm, writer):
+        return writer
+    with hudi_errors("reading the table's version", table=writer.path):
+        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        found = _version(builder.setConf(jvm.storage).setBasePath(writer.path).build())
+    return writer.model_copy(update={"options": {**writer.options, TABLE_VERSION: str(found)}})
+
+
 def _check_version(meta: Any, writer: TableSpec) -> None:
     """Refuse a table whose version the pipeline can't write, or doesn't want."""
     found = _version(meta)

@@ -19,7 +19,7 @@ from sluice.schemas.pinner import RecordPinner
 from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice.sinks.hudi.catalog_sync import sync_catalogs
 from sluice.sinks.hudi.creation import table_exists
-from sluice.sinks.hudi.opening import open_table
+from sluice.sinks.hudi.opening import open_table, with_own_version
 from sluice.sinks.hudi.quarantine import quarantine_writer
 from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.table import HudiTable
@@ -78,7 +78,7 @@ class HudiSink:
         """The quarantine as START-COMMIT names it, given the table's settings; see `sluice.connectors.sink`."""
         columns = struct_of_ddl(table.jvm, SCHEMA)
         avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
-        return quarantine_writer(writer, self._pipeline.errors, avro)
+        return with_own_version(table.jvm, quarantine_writer(writer, self._pipeline.errors, avro))
 
     def open_quarantine(self, table: HudiTable, pinned: TableSpec) -> HudiTable:
         """The quarantine, created on first use; see `sluice.connectors.sink`."""

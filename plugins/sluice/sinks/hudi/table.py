@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from sluice import __version__
 from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
+from sluice.errors import IntervalError
 from sluice.jvm.gateway import HudiJvm
 from sluice.pipeline.services import TableServices
 from sluice.process import identity
@@ -21,6 +22,7 @@ from sluice.sinks.hudi.commits import completed_commit, last_checkpoint
 from sluice.sinks.hudi.completions import STATE, completions, delete, registered
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.metadata_table import forget_missing_partitions, metadata_table
+from sluice.sinks.hudi.options import TABLE_VERSION
 from sluice.sinks.hudi.plans import PLANNED_BY, own_clusterings, planned_by_others
 from sluice.sinks.hudi.replays import last_replay, moved_file_groups, written_by
 from sluice.sinks.hudi.services import ServiceClient
@@ -71,7 +73,21 @@ class HudiTable:
         return self._jvm
 
     def written_as(self, writer: TableSpec, further: Sequence[TableSpec] = ()) -> HudiTable:  # noqa: ARG002 - it has none
-        """The same table, written with the settings that an interval pinned."""
+        """The same table, written with the settings that an interval pinned.
+
+        Raises:
+            IntervalError: the table has another version than START has pinned.
+        """
+        pinned, found = writer.options.get(TABLE_VERSION), self.writer.options.get(TABLE_VERSION)
+        if pinned is not None and pinned != found:
+            raise IntervalError(
+                "Another program has changed the table's version since this interval was planned.",
+                next_step="nothing was committed; the next interval reads the same offsets, and writes the present "
+                "version.",
+                table=writer.path,
+                planned_for=pinned,
+                now=found,
+            )
         return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait, self._services)
 
     # The timeline ------------------------------------------------------------------------------------------------
