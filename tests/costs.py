@@ -31,6 +31,7 @@ _UNKNOWN = 60.0  # seconds of a file that wasn't measured yet
 _CONVERTERS = ("test_converters", "test_converters_avro", "test_converters_json", "test_converters_protobuf")
 _TOGETHER = {
     "tests/airflow/test_dag_run.py": "live Airflow",
+    "tests/airflow/test_starts_by_arrival.py": "live Airflow",
     "tests/airflow/test_watching.py": "live Airflow",
     "tests/airflow/test_workers_in_airflow.py": "live Airflow",
     "tests/page/test_connect_rest.py": "page's Airflow",

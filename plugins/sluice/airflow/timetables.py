@@ -5,18 +5,24 @@ from __future__ import annotations
 from datetime import timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
+from sluice.airflow.arriving import arrivals_asset
 from sluice.errors import PipelineFileError
-from sluice.pipeline.model import Pipeline
+from sluice.pipeline.model import ByArrival, Pipeline
 
 Timetable = CronDataIntervalTimetable | DeltaDataIntervalTimetable
 
 
-def timetable(pipeline: Pipeline) -> Timetable | None:
-    """The timetable of the pipeline's intervals; see `timetable_of`."""
-    return timetable_of(pipeline.schedule, pipeline.timezone, "schedule")
+def timetable(pipeline: Pipeline) -> Timetable | AssetOrTimeSchedule | None:
+    """The timetable of the pipeline's intervals; see `timetable_of`. Runs that records start have no data interval."""
+    schedule = pipeline.schedule
+    if isinstance(schedule, ByArrival):
+        return AssetOrTimeSchedule(
+            timetable=DeltaDataIntervalTimetable(schedule.at_least_every), assets=[arrivals_asset(pipeline, schedule)]
+        )
+    return timetable_of(schedule, pipeline.timezone, "schedule")
 
 
 def timetable_of(schedule: timedelta | str | None, timezone: str, key: str) -> Timetable | None:

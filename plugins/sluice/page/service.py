@@ -28,7 +28,7 @@ from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import Cluster, LogEnds, Shown, Tables, commit_facts
 from sluice.page.workers import GroupId, Groups, Served, group_banners, groups_of
-from sluice.pipeline.model import SERVICES_SUFFIX
+from sluice.pipeline.model import SERVICES_SUFFIX, ByArrival
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.protocol.offsets import TopicPartition
@@ -483,6 +483,8 @@ def _schedule(view: PipelineView) -> str | None:
     found = view.entry.pipeline.schedule if view.entry.pipeline else None
     if isinstance(found, timedelta):
         return f"every {_in_words(found)}"
+    if isinstance(found, ByArrival):
+        return f"by {found.records} records, at least every {_in_words(found.at_least_every)}"
     of_airflow = view.dag.schedule if view.dag else None
     return found or (of_airflow if of_airflow not in _BY_HAND else None)
 

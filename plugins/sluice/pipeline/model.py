@@ -61,6 +61,23 @@ class RangesByWork(Section):
     """About the most bytes of a range, such as `512 MiB`."""
 
 
+class ByArrival(Section):
+    """Runs start by the records that have arrived, and by the clock. For Kafka topics only."""
+
+    records: Annotated[int, Field(ge=1)]
+    """A run starts when so many records have arrived since the last commit, counted by offsets."""
+    at_most_every: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
+    """The minimum time between two runs that records start."""
+    at_least_every: Duration = timedelta(hours=1)
+    """The time between runs that start however few records there are."""
+
+    @model_validator(mode="after")
+    def _most_before_least(self) -> ByArrival:
+        if self.at_most_every > self.at_least_every:
+            raise ValueError("`at_most_every` is longer than `at_least_every`: it must be as long or shorter")
+        return self
+
+
 class Write(Section):
     """How the Spark jobs run."""
 
@@ -141,8 +158,13 @@ class Pipeline(Section):
     """The pipeline's name, which is the DAG's id."""
     description: str | None = None
     """One line for the Airflow UI."""
-    schedule: Annotated[timedelta | str | None, BeforeValidator(parse_duration)] = None
-    """A cron expression, or a time between intervals such as `1 minute`; without it, manual runs only."""
+    schedule: Annotated[
+        Annotated[Annotated[timedelta | str | None, BeforeValidator(parse_duration)], Tag("scalar")]
+        | Annotated[ByArrival, Tag("mapping")],
+        Discriminator(scalar_or_mapping),
+    ] = None
+    """A cron expression, or a time between intervals such as `1 minute`; without it, manual runs only. Or by arrival:
+    `{records: 100000, at_most_every: 1 minute, at_least_every: 1 hour}`."""
     timezone: str = "UTC"
     """The cron expression's time zone."""
     start_date: datetime = datetime(2026, 1, 1, tzinfo=UTC)
@@ -207,6 +229,25 @@ class Pipeline(Section):
     def _window_needs_schedule(self) -> Pipeline:
         if self.source.options.until == "data_interval_end" and self.schedule is None:
             raise ValueError("`until: data_interval_end` needs a `schedule`: without one a run has no data interval")
+        return self
+
+    @model_validator(mode="after")
+    def _arrivals_are_known(self) -> Pipeline:
+        if not isinstance(self.schedule, ByArrival):
+            return self
+        source = self.source.options
+        if not self.source.capabilities.holds_control_log:
+            raise ValueError(
+                f"`schedule.records` is for Kafka topics, and {self.source.place} isn't one: give a time between runs"
+            )
+        if source.streams_settings is not None:
+            raise ValueError("`schedule.records` is for topics, and `streams` name none: give a time between runs")
+        if source.until == "data_interval_end":
+            raise ValueError(
+                "`schedule.records` starts runs without a data interval, which `until: data_interval_end` needs"
+            )
+        if self.sink.options.further_tables:
+            raise ValueError(f"`schedule.records` is for one table, and there are several in {self.sink.place}.tables")
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,140 @@
+"""Starts a pipeline's runs by the records that have arrived: an asset that Airflow's triggerer watches.
+
+The trigger's arguments name connections and hold no secret. Each pipeline has a poll of its own, which reads on in its
+control topic and asks for its topics' ends; the Kafka clients are shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from sluice.airflow.connections import kafka_settings
+from sluice.control.reader import ControlReader, log_ends
+from sluice.logs import log
+from sluice.pipeline.model import ByArrival, Pipeline
+from sluice.protocol.arrivals import ArrivalRule, Arrivals
+from sluice.protocol.history import TableHistory
+
+_REMEMBERED = 50  # transactions
+_POLL = 10.0  # seconds between two polls; `at_most_every` where it is shorter
+
+
+def arrivals_asset(pipeline: Pipeline, schedule: ByArrival) -> Asset:
+    """An asset whose events start the pipeline's runs; nothing else updates it."""
+    source = pipeline.source.options
+    trigger = ArrivalTrigger(
+        connection=source.connection,
+        topics=list(source.topics),
+        isolation=source.read_isolation,
+        counts_new_ones=source.topics_pattern is None and source.starting_offsets != "earliest",
+        control_connection=pipeline.control.connection or source.connection,
+        control_topic=pipeline.control_topic,
+        table=pipeline.table_id,
+        records=schedule.records,
+        at_most_every=schedule.at_most_every.total_seconds(),
+    )
+    name = f"{pipeline.name}.arrivals"
+    return Asset(name, watchers=[AssetWatcher(name=name, trigger=trigger)])
+
+
+class ArrivalTrigger(BaseEventTrigger):
+    """Sends an event whenever a run is due; it never ends.
+
+    Args:
+        connection: of the cluster that is read.
+        topics: its topics; none where a pattern names them: those count that the table has committed.
+        isolation: the isolation level of their readers.
+        counts_new_ones: see `sluice.protocol.arrivals.ArrivalRule`.
+        control_connection: of the control topic's cluster.
+        control_topic: the control topic.
+        table: the table's id.
+        records: see `sluice.protocol.arrivals.ArrivalRule`.
+        at_most_every: the least time between two starts, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: str,
+        topics: list[str],
+        isolation: str,
+        counts_new_ones: bool,
+        control_connection: str,
+        control_topic: str,
+        table: str,
+        records: int,
+        at_most_every: float,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._connection, self._topics, self._isolation = connection, topics, isolation
+        self._control_connection, self._control_topic, self._table = control_connection, control_topic, table
+        self._rule = ArrivalRule(records, timedelta(seconds=at_most_every), counts_new_ones)
+        self._arrivals = Arrivals(self._rule)
+        self._history = TableHistory(table, remembers=_REMEMBERED)
+        self._reader: ControlReader | None = None
+        self._topic_id, self._position = "", 0
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Its arguments: where one changes, Airflow replaces the trigger."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "connection": self._connection,
+            "topics": self._topics,
+            "isolation": self._isolation,
+            "counts_new_ones": self._rule.counts_new_ones,
+            "control_connection": self._control_connection,
+            "control_topic": self._control_topic,
+            "table": self._table,
+            "records": self._rule.records,
+            "at_most_every": self._rule.at_most_every.total_seconds(),
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look again and again; whatever goes wrong is logged, since a trigger that fails isn't started again."""
+        while True:
+            waiting = None
+            try:
+                waiting = await asyncio.to_thread(self.look)
+            except Exception as error:
+                log.warning(
+                    "what has arrived can't be looked at; it is tried again",
+                    reason=str(error),
+                    connection=self._connection,
+                    topics=self._topics,
+                    control_topic=self._control_topic,
+                )
+            if waiting is not None:
+                log.info("records have arrived", table=self._table, waiting=waiting)
+                yield TriggerEvent({"records": waiting})  # type: ignore[no-untyped-call]
+            await asyncio.sleep(min(_POLL, self._rule.at_most_every.total_seconds()))
+
+    def look(self) -> int | None:
+        """How many offsets wait, if a run is due; otherwise None. It calls Airflow and Kafka.
+
+        Raises:
+            RetryableError: a cluster can't be reached in time.
+            ActionRequiredError: a connection or a topic is missing, or a topic may not be read.
+        """
+        topics = self._topics or sorted({tp.topic for tp in self._history.committed if tp.cluster == self._connection})
+        ends = log_ends(kafka_settings(self._connection), topics, self._isolation) if topics else {}
+        self._read_on()
+        return self._arrivals.due(self._history, ends, datetime.now(UTC))
+
+    def _read_on(self) -> None:
+        settings = kafka_settings(self._control_connection)
+        if self._reader is None or self._reader.settings != settings:
+            self._reader = ControlReader(settings, self._control_topic)
+        bounds = self._reader.bounds()
+        if bounds.topic_id != self._topic_id or self._position > bounds.end:  # another topic of the same name
+            self._history = TableHistory(self._table, remembers=_REMEMBERED)
+            self._topic_id, self._position = bounds.topic_id, 0
+        start = max(self._position, bounds.first)
+        if start < bounds.end:
+            for batch in self._reader.read(start, bounds.end):
+                self._history.extend(batch)
+        self._position = bounds.end

@@ -1,0 +1,78 @@
+"""When records that have arrived start an interval: a rule over a table's history and its topics' ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from sluice.protocol.history import TableHistory
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.policy import policy_of
+
+_TRIES = 2  # starts without a commit, after which only the clock starts an interval: a bad record fails each of them
+
+
+@dataclass(frozen=True)
+class ArrivalRule:
+    """When to start.
+
+    Attributes:
+        records: how many offsets must have arrived since those that the table has committed.
+        at_most_every: the least time between two starts.
+        counts_new_ones: whether a partition of which nothing was committed counts from the end at which it was first
+            seen, since the table won't read what is before; otherwise it counts from offset 0.
+    """
+
+    records: int
+    at_most_every: timedelta
+    counts_new_ones: bool = False
+
+
+class Arrivals:
+    """Watches one table; it remembers the starts that it asked for."""
+
+    def __init__(self, rule: ArrivalRule) -> None:
+        self._rule = rule
+        self._first_seen: dict[TopicPartition, int] = {}
+        self._committed = ""
+        self._asked: datetime | None = None
+        self._tries = 0
+
+    def due(self, history: TableHistory, ends: Mapping[TopicPartition, int], now: datetime) -> int | None:
+        """How many offsets wait, if they start an interval now, which then counts as asked for; otherwise None.
+
+        Args:
+            history: the table's, read after `ends`: so what a commit has read meanwhile doesn't count.
+            ends: the present ends of its partitions.
+            now: the time, in UTC.
+        """
+        waiting = sum(max(end - self._position(history, tp, end), 0) for tp, end in ends.items())
+        committed = history.last_committed.instant if history.last_committed is not None else ""
+        if committed != self._committed:
+            self._committed, self._tries = committed, 0
+        newest = next((t for t in history.newest() if t.service is None), None)
+        begun = [at for at in (self._asked, newest.started if newest is not None else None) if at is not None]
+        if (
+            waiting < self._rule.records
+            or any(t.under_way for t in history.transactions.values())
+            or any(now - at < self._rule.at_most_every for at in begun)
+            or max(self._tries, _failed(history, committed)) >= _TRIES
+        ):
+            return None
+        self._asked = now
+        self._tries += 1
+        return waiting
+
+    def _position(self, history: TableHistory, partition: TopicPartition, end: int) -> int:
+        committed = history.committed.get(partition)
+        if committed is not None:
+            return committed[0]
+        return self._first_seen.setdefault(partition, end) if self._rule.counts_new_ones else 0
+
+
+def _failed(history: TableHistory, committed: str) -> int:
+    """How many intervals that read on have ended without a commit since the last one."""
+    since = takewhile(lambda t: t.instant != committed, history.newest())
+    return sum(not t.under_way and policy_of(t.kind).moves_positions == "planned" for t in since)
