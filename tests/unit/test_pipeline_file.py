@@ -132,6 +132,37 @@ def test_what_can_t_be_caught_up_is_refused(tmp_path, old, new, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("records: 100", "records: 0", "orders.yaml:2: schedule.records"),
+        ("records: 100", "records: 1, at_most_every: 2 hours", "`at_most_every` is longer than `at_least_every`"),
+        (
+            "    topics: orders",
+            "    streams: orders\n    metadata: {service: file, path: streams.yaml}",
+            "`streams` name none",
+        ),
+        (
+            "  kafka:\n    topics: orders\n    max_bytes: 2 GiB",
+            "  files: {path: /in, log: orders-files}",
+            "`schedule.records` is for Kafka topics, and source.files isn't one",
+        ),
+        (
+            "  kafka:\n    topics: orders\n    max_bytes: 2 GiB",
+            "  jdbc: {connection: shop, tables: orders, mode: incrementing, incrementing_column: id}",
+            "`schedule.records` is for Kafka topics, and source.jdbc isn't one",
+        ),
+    ],
+    ids=["none", "times", "streams", "files", "jdbc"],
+)
+def test_where_records_can_t_start_a_run_it_is_refused(tmp_path, old, new, says):
+    text = GOOD.replace("5 minutes", "{records: 100}") + "control: {connection: kafka_default}\n"
+    assert load_pipeline(write(tmp_path, text)).schedule.at_least_every == timedelta(hours=1)
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(write(tmp_path, text.replace(old, new)))
+    assert says in str(caught.value)
+
+
 def test_the_command_line_says_the_same(tmp_path):
     good, bad = write(tmp_path, GOOD), tmp_path / "bad.yaml"
     bad.write_text(GOOD.replace("topics:", "topic:"))

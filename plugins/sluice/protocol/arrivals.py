@@ -11,6 +11,7 @@ from sluice.protocol.history import TableHistory
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import policy_of
 
+_PATIENCE = timedelta(minutes=5)  # for a run that was asked for to open its interval, before another one is
 _TRIES = 2  # starts without a commit, after which only the clock starts an interval: a bad record fails each of them
 
 
@@ -37,7 +38,7 @@ class Arrivals:
         self._rule = rule
         self._first_seen: dict[TopicPartition, int] = {}
         self._committed = ""
-        self._asked: datetime | None = None
+        self._asked: tuple[datetime, str] | None = None  # when, and the newest interval then
         self._tries = 0
 
     def due(self, history: TableHistory, ends: Mapping[TopicPartition, int], now: datetime) -> int | None:
@@ -53,17 +54,24 @@ class Arrivals:
         if committed != self._committed:
             self._committed, self._tries = committed, 0
         newest = next((t for t in history.newest() if t.service is None), None)
-        begun = [at for at in (self._asked, newest.started if newest is not None else None) if at is not None]
         if (
             waiting < self._rule.records
             or any(t.under_way for t in history.transactions.values())
-            or any(now - at < self._rule.at_most_every for at in begun)
+            or (newest is not None and now - newest.started < self._rule.at_most_every)
+            or self._awaits(newest.instant if newest is not None else "", now)
             or max(self._tries, _failed(history, committed)) >= _TRIES
         ):
             return None
-        self._asked = now
+        self._asked = now, newest.instant if newest is not None else ""
         self._tries += 1
         return waiting
+
+    def _awaits(self, newest: str, now: datetime) -> bool:
+        """Whether it is too early to ask again: a run may be queued, or start slowly."""
+        if self._asked is None:
+            return False
+        asked, then = self._asked
+        return now - asked < (max(self._rule.at_most_every, _PATIENCE) if newest == then else self._rule.at_most_every)
 
     def _position(self, history: TableHistory, partition: TopicPartition, end: int) -> int:
         committed = history.committed.get(partition)

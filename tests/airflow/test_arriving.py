@@ -1,0 +1,117 @@
+"""The trigger that starts runs by arrival: what it says of itself, and what it does when a poll fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from structlog.testing import capture_logs
+
+from sluice.airflow import arriving
+from sluice.airflow.arriving import ArrivalTrigger
+from sluice.airflow.dag import build_dag
+from sluice.control.reader import TopicBounds
+from sluice.errors import RetryableError
+from sluice.kafka.config import KafkaSettings
+from sluice.protocol.offsets import TopicPartition
+
+from .test_dag_shape import a_pipeline, serialized
+
+SCHEDULE = {"records": 100, "at_most_every": "1 second", "at_least_every": "1 hour"}
+
+
+def _trigger(**kafka: Any) -> ArrivalTrigger:
+    pipeline = a_pipeline(schedule=SCHEDULE, kafka=kafka)
+    (asset,) = build_dag(pipeline, auto_register=False).timetable.asset_condition.objects
+    (watcher,) = asset.watchers
+    assert isinstance(watcher.trigger, ArrivalTrigger)
+    return watcher.trigger
+
+
+class _Nothing:
+    """A control topic that isn't there yet."""
+
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+        self.settings = settings
+        assert topic == "sluice-control-orders"
+
+    def bounds(self) -> TopicBounds:
+        return TopicBounds("", 0, 0)
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A Kafka that gives these answers, one a poll: the end of the topic, or an error."""
+
+    def give(*answers: int | Exception) -> None:
+        left = iter(answers)
+
+        def log_ends(_settings: KafkaSettings, topics: list[str], isolation: str) -> dict[TopicPartition, int]:
+            assert (topics, isolation) == (["orders"], "read_committed")
+            answer = next(left)
+            if isinstance(answer, Exception):
+                raise answer
+            return {TopicPartition("kafka_default", "orders", 0): answer}
+
+        monkeypatch.setattr(arriving, "log_ends", log_ends)
+        monkeypatch.setattr(arriving, "kafka_settings", lambda name: KafkaSettings(name, {"bootstrap.servers": "h:1"}))
+        monkeypatch.setattr(arriving, "ControlReader", _Nothing)
+        monkeypatch.setattr(arriving, "_POLL", 0.0)
+
+    return give
+
+
+def test_a_poll_that_fails_is_logged_and_followed_by_the_next(kafka: Callable[..., None]) -> None:
+    kafka(RetryableError("Kafka is away.", next_step="none"), RuntimeError("a defect"), 99, 100)
+
+    async def first() -> Any:
+        async for event in _trigger().run():
+            return event.payload
+
+    with capture_logs() as logs:
+        assert asyncio.run(asyncio.wait_for(first(), 30)) == {"records": 100}
+    failed = [line for line in logs if line["log_level"] == "warning"]
+    assert len(failed) == 2
+    assert (failed[0]["connection"], failed[0]["topics"]) == ("kafka_default", ["orders"])
+    assert "Kafka is away." in failed[0]["reason"]
+
+
+def test_a_triggers_arguments_make_the_same_trigger_again_and_are_json() -> None:
+    trigger = _trigger()
+    path, arguments = trigger.serialize()
+    assert path == "sluice.airflow.arriving.ArrivalTrigger"
+    assert ArrivalTrigger(**json.loads(json.dumps(arguments))).serialize() == (path, arguments)
+    assert (arguments["records"], arguments["at_most_every"], arguments["topics"]) == (100, 1.0, ["orders"])
+
+
+@pytest.mark.parametrize(("starting", "new"), [("earliest", False), ("latest", True), ({"orders": {0: 7}}, True)])
+def test_where_a_table_begins_says_what_counts_before_its_first_commit(starting: Any, new: bool) -> None:
+    assert _trigger(starting_offsets=starting).serialize()[1]["counts_new_ones"] is new
+
+
+def test_runs_start_by_the_clock_and_by_the_asset_and_airflow_keeps_both() -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    found = DagSerialization.from_dict(serialized(a_pipeline(schedule=SCHEDULE))).timetable
+    assert type(found).__name__ == "AssetOrTimeSchedule"
+    assert found.timetable._delta == timedelta(hours=1)
+    assert [asset.name for _, asset in found.asset_condition.iter_assets()] == ["orders.arrivals"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kafka", "says"),
+    [
+        ({"records": 0}, {}, "schedule.mapping.records"),
+        ({"records": 1, "at_most_every": "0.5 seconds"}, {}, "schedule.mapping.at_most_every"),
+        ({"records": 1, "at_most_every": "2 hours"}, {}, "`at_most_every` is longer than `at_least_every`"),
+        ({"records": 1}, {"until": "data_interval_end"}, "`schedule.records` starts runs without a data interval"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(schedule: dict[str, Any], kafka: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        a_pipeline(schedule=schedule, kafka=kafka)
