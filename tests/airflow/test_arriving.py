@@ -70,8 +70,7 @@ def test_a_poll_that_fails_is_logged_and_followed_by_the_next(kafka: Callable[..
     kafka(RetryableError("Kafka is away.", next_step="none"), RuntimeError("a defect"), 99, 100)
 
     async def first() -> Any:
-        async for event in _trigger().run():
-            return event.payload
+        return (await anext(_trigger().run())).payload
 
     with capture_logs() as logs:
         assert asyncio.run(asyncio.wait_for(first(), 30)) == {"records": 100}

@@ -35,8 +35,8 @@ def _history(*messages: ControlMessage) -> TableHistory:
     return TableHistory(TABLE).extend(enumerate(messages))
 
 
-def _due(history: TableHistory, log_end: int, after: timedelta = MINUTE, arrivals: Arrivals | None = None) -> int | None:
-    asked = arrivals or Arrivals(ArrivalRule(records=100, at_most_every=MINUTE))
+def _due(history: TableHistory, log_end: int, after: timedelta = MINUTE, known: Arrivals | None = None) -> int | None:
+    asked = known or Arrivals(ArrivalRule(records=100, at_most_every=MINUTE))
     return asked.due(history, {PARTITION: log_end}, TIME + after)
 
 
@@ -55,9 +55,9 @@ def test_partitions_count_together_and_one_with_fewer_than_committed_takes_nothi
 
 def test_what_a_table_will_not_read_does_not_count():
     arrivals = Arrivals(ArrivalRule(records=100, at_most_every=MINUTE, counts_new_ones=True))
-    assert _due(_history(), 1000, arrivals=arrivals) is None
-    assert _due(_history(), 1099, arrivals=arrivals) is None
-    assert _due(_history(), 1100, arrivals=arrivals) == 100
+    assert _due(_history(), 1000, known=arrivals) is None
+    assert _due(_history(), 1099, known=arrivals) is None
+    assert _due(_history(), 1100, known=arrivals) == 100
 
 
 def test_a_start_follows_another_after_a_while_however_that_was_started():

@@ -1,6 +1,6 @@
 """Starts a pipeline's runs by the records that have arrived: an asset that Airflow's triggerer watches.
 
-The trigger's arguments name connections and hold no secret. Each pipeline has a poll of its own, which reads on in its
+The trigger's arguments name connections and hold no secret. Each pipeline has its own poll, which reads on in its
 control topic and asks for its topics' ends; the Kafka clients are shared.
 """
 

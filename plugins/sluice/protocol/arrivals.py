@@ -20,7 +20,7 @@ class ArrivalRule:
     """When to start.
 
     Attributes:
-        records: how many offsets must have arrived since those that the table has committed.
+        records: how many offsets must have arrived since the ones that the table has committed.
         at_most_every: the least time between two starts.
         counts_new_ones: whether a partition of which nothing was committed counts from the end at which it was first
             seen, since the table won't read what is before; otherwise it counts from offset 0.
