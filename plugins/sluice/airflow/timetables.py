@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
-from sluice.airflow.arriving import arrivals_asset
 from sluice.errors import PipelineFileError
 from sluice.pipeline.model import ByArrival, Pipeline
 
@@ -19,6 +18,8 @@ def timetable(pipeline: Pipeline) -> Timetable | AssetOrTimeSchedule | None:
     """The timetable of the pipeline's intervals; see `timetable_of`. Runs that records start have no data interval."""
     schedule = pipeline.schedule
     if isinstance(schedule, ByArrival):
+        from sluice.airflow.arriving import arrivals_asset  # imports Kafka's client, which other files don't need
+
         return AssetOrTimeSchedule(
             timetable=DeltaDataIntervalTimetable(schedule.at_least_every), assets=[arrivals_asset(pipeline, schedule)]
         )
