@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -18,8 +18,10 @@ from sluice.airflow.dag import build_dag
 from sluice.control.reader import TopicBounds
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
+from sluice.protocol.messages import ControlMessage, PlannedRange
 from sluice.protocol.offsets import TopicPartition
 
+from ..unit.protocol_messages import ack, end, start, status
 from .test_dag_shape import a_pipeline, serialized
 
 SCHEDULE = {"records": 100, "at_most_every": "1 second", "at_least_every": "1 hour"}
@@ -33,15 +35,23 @@ def _trigger(**kafka: Any) -> ArrivalTrigger:
     return watcher.trigger
 
 
-class _Nothing:
-    """A control topic that isn't there yet."""
+class _Log:
+    """A control topic, and what was read of it. It isn't there at first."""
+
+    topic_id = ""
+    messages: ClassVar[list[ControlMessage]] = []
+    read_: ClassVar[list[tuple[int, int]]] = []
 
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         self.settings = settings
         assert topic == "sluice-control-orders"
 
     def bounds(self) -> TopicBounds:
-        return TopicBounds("", 0, 0)
+        return TopicBounds(self.topic_id, 0, len(self.messages))
+
+    def read(self, start: int, end: int) -> Iterator[list[tuple[int, ControlMessage]]]:
+        self.read_.append((start, end))
+        yield [(offset, self.messages[offset]) for offset in range(start, end)]
 
 
 @pytest.fixture
@@ -60,7 +70,10 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(arriving, "log_ends", log_ends)
         monkeypatch.setattr(arriving, "kafka_settings", lambda name: KafkaSettings(name, {"bootstrap.servers": "h:1"}))
-        monkeypatch.setattr(arriving, "ControlReader", _Nothing)
+        monkeypatch.setattr(arriving, "ControlReader", _Log)
+        monkeypatch.setattr(_Log, "topic_id", "")
+        monkeypatch.setattr(_Log, "messages", [])
+        monkeypatch.setattr(_Log, "read_", [])
         monkeypatch.setattr(arriving, "_POLL", 0.0)
 
     return give
@@ -78,6 +91,34 @@ def test_a_poll_that_fails_is_logged_and_followed_by_the_next(kafka: Callable[..
     assert len(failed) == 2
     assert (failed[0]["connection"], failed[0]["topics"]) == ("kafka_default", ["orders"])
     assert "Kafka is away." in failed[0]["reason"]
+
+
+def _committed(transaction: str, start_: int, end_: int) -> list[ControlMessage]:
+    offsets = (PlannedRange(cluster="kafka_default", topic="orders", partition=0, start=start_, end=end_),)
+    found = (
+        start(transaction, ranges=1).model_copy(update={"ranges": (offsets,)}),
+        status(transaction),
+        end(transaction),
+        ack(transaction).model_copy(update={"offsets": offsets}),
+    )
+    return [message.model_copy(update={"table": "file:///lake/orders"}) for message in found]
+
+
+def test_each_poll_reads_on_in_the_control_topic_and_anew_in_another_of_its_name(
+    kafka: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka(1000, 1000, 1100, 1000)
+    trigger = _trigger()
+    monkeypatch.setattr(_Log, "topic_id", "a")
+    _Log.messages += _committed("20260101000000000", 0, 950)
+    assert trigger.look() is None
+    assert trigger.look() is None
+    _Log.messages += _committed("20260101000100000", 950, 1000)
+    assert trigger.look() == 100
+    assert _Log.read_ == [(0, 4), (4, 8)]
+    monkeypatch.setattr(_Log, "topic_id", "b")
+    trigger.look()
+    assert _Log.read_[2:] == [(0, 8)]
 
 
 def test_a_triggers_arguments_make_the_same_trigger_again_and_are_json() -> None:
