@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -18,6 +19,7 @@ from sluice.airflow.dag import build_dag
 from sluice.control.reader import TopicBounds
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
+from sluice.page.service import _schedule
 from sluice.protocol.messages import ControlMessage, PlannedRange
 from sluice.protocol.offsets import TopicPartition
 
@@ -155,3 +157,8 @@ def test_runs_start_by_the_clock_and_by_the_asset_and_airflow_keeps_both() -> No
 def test_what_cannot_be_meant_is_refused(schedule: dict[str, Any], kafka: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         a_pipeline(schedule=schedule, kafka=kafka)
+
+
+def test_the_page_says_how_runs_start() -> None:
+    view: Any = SimpleNamespace(entry=SimpleNamespace(pipeline=a_pipeline(schedule=SCHEDULE)))
+    assert _schedule(view) == "by 100 records, at least every hour"
