@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from sluice.airflow import arriving
 from sluice.airflow.arriving import ArrivalTrigger
 from sluice.airflow.dag import build_dag
+from sluice.control import continued
 from sluice.control.reader import TopicBounds
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
@@ -41,6 +42,7 @@ class _Log:
     """A control topic, and what was read of it. It isn't there at first."""
 
     topic_id = ""
+    unreadable = 0
     messages: ClassVar[list[ControlMessage]] = []
     read_: ClassVar[list[tuple[int, int]]] = []
 
@@ -72,7 +74,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(arriving, "log_ends", log_ends)
         monkeypatch.setattr(arriving, "kafka_settings", lambda name: KafkaSettings(name, {"bootstrap.servers": "h:1"}))
-        monkeypatch.setattr(arriving, "ControlReader", _Log)
+        monkeypatch.setattr(continued, "ControlReader", _Log)
         monkeypatch.setattr(_Log, "topic_id", "")
         monkeypatch.setattr(_Log, "messages", [])
         monkeypatch.setattr(_Log, "read_", [])

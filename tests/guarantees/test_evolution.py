@@ -11,6 +11,7 @@ import pytest
 from sluice.errors import ActionRequiredError
 
 from .harness import Flow
+from .harness.readers import rust_rows
 
 OLD = (
     "id BIGINT, i INT, f FLOAT, d DECIMAL(10,2), n INT, e SMALLINT, t TINYINT, s STRUCT<a: INT, b: STRING>, "
@@ -48,15 +49,6 @@ def send(flow: Flow, number: int, fields: dict[str, Any], p: str = "p0") -> None
     flow.produce_raw(json.dumps({"id": number, "p": p, **needed, **fields}).encode(), key=str(number).encode())
 
 
-def rust_rows(flow: Flow) -> list[dict[str, Any]]:
-    from hudi import HudiTableBuilder
-
-    found = [
-        row for batch in HudiTableBuilder.from_base_uri(str(flow.path)).build().read() for row in batch.to_pylist()
-    ]
-    return [{k: v for k, v in row.items() if not k.startswith("_hoodie_")} for row in found]
-
-
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """hudi-rs has a map as a list of pairs."""
     m = row["m"]
@@ -66,7 +58,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
 def check(flow: Flow, expected: dict[int, dict[str, Any]], *, rust: bool = True) -> None:
     readers = {"metadata": flow.all_columns(metadata=True), "listing": flow.all_columns(metadata=False)}
     if rust:
-        readers["hudi-rs"] = rust_rows(flow)
+        readers["hudi-rs"] = rust_rows(flow.path)
     for name, rows in readers.items():
         found = {row["id"]: {k: v for k, v in plain(row).items() if k not in ("id", "p")} for row in rows}
         assert found == expected, name

@@ -156,9 +156,7 @@ def test_a_commit_that_stands_still_before_the_log_cannot_be_completed_after_an_
     run = flow.run()
     started = flow.start(run)
     flow.write_all(started)
-    frozen = Pause("sink.before_log", flow.folder)
-    committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=frozen.failpoint)
-    frozen.wait(committing)
+    frozen, committing = flow.frozen_commit(started, "sink.before_log")
     assert once_the_lease_is_free(lambda: flow.abort(run)).state == "aborted"
     frozen.release()
     late = finish(committing)
@@ -176,9 +174,7 @@ def test_a_commit_that_stands_still_while_it_publishes_is_finished_by_the_next_s
     flow.produce(20)
     started = flow.start()
     flow.write_all(started)
-    frozen = Pause(f"sink.{point}", flow.folder)
-    committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=frozen.failpoint)
-    frozen.wait(committing)
+    frozen, committing = flow.frozen_commit(started, f"sink.{point}")
     os.killpg(committing.pid, signal.SIGSTOP)  # all of it, as a machine stands still
     once_the_lease_is_free(lambda: flow.coordinator().start(flow.run()))
     _settled(flow)
@@ -199,9 +195,7 @@ def test_an_aborted_commit_that_reached_the_log_is_taken_off_before_anybody_sees
     flow.produce(20)
     started = flow.step("start", "--run-id", "first").started()
     flow.write_all(started)
-    frozen = Pause("sink.before_log", flow.folder)
-    committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=frozen.failpoint)
-    frozen.wait(committing)
+    frozen, committing = flow.frozen_commit(started, "sink.before_log")
     half = Pause("coordinator.after_abort_commit", flow.folder)  # ABORT-COMMIT stands, nothing is rolled back yet
     aborting = once_the_lease_is_free(
         lambda: _reached(half, flow.spawn("abort", "--run-id", "first", failpoint=half.failpoint))

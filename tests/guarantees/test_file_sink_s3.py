@@ -38,7 +38,7 @@ from sluice.testing.sinks import extra
 
 from ..thorough import also
 from . import test_file_sink_conformance as on_a_disk
-from .harness import Drivers, Flow, Pause, finish, kafka_settings, once_the_lease_is_free
+from .harness import Drivers, Flow, finish, kafka_settings, once_the_lease_is_free
 from .harness.files import FileFlow, rows_in
 from .harness.readers import DDL, SharedJvm
 from .harness.topics import environment as target_environment
@@ -450,9 +450,7 @@ def test_a_commit_that_stands_still_before_the_log_is_refused_after_an_abort(mak
     run = flow.run()
     started = flow.start(run)
     flow.write_all(started)
-    frozen = Pause("sink.before_log", flow.folder)
-    committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=frozen.failpoint)
-    frozen.wait(committing)
+    frozen, committing = flow.frozen_commit(started, "sink.before_log")
     assert once_the_lease_is_free(lambda: flow.abort(run)).state == "aborted"
     frozen.release()
     late = finish(committing)

@@ -5,6 +5,7 @@ After each disturbance the rows are compared with the records that were sent, as
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from sluice.protocol.messages import WriteStatus
 from ..thorough import also
 from .harness import Pause, once_the_lease_is_free
 from .harness.databases import MariaDatabase, PostgresDatabase, SqliteFile
+from .harness.jdbc import Table
 
 COMMIT_POINTS = [
     "coordinator.before_hudi_commit",
@@ -134,27 +136,20 @@ def test_an_interval_that_is_aborted_leaves_nothing(make_jdbc):
     table.check()
 
 
-def test_a_process_that_stands_still_before_its_transaction_commits_nothing_afterwards(make_jdbc, tmp_path):
+def test_a_process_that_stands_still_before_its_transaction_commits_nothing_afterwards(make_jdbc):
     """The run is aborted meanwhile: the database has to refuse what nobody could take off again."""
     table = make_jdbc(control__commit_timeout="1 second")
     table.flow.produce(40)
     run = table.flow.run()
     started = table.flow.start(run)
     table.flow.write_all(started)
-    pause = Pause("jdbc.before_transaction", tmp_path)
-    frozen = table.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(frozen)
+    pause, frozen = table.flow.frozen_commit(started, "jdbc.before_transaction")
     assert once_the_lease_is_free(lambda: table.flow.abort(run)).state == "aborted"
     pause.release()
-    assert frozen.wait(600) != 0
-    out, err = frozen.communicate()
-    assert "rolled back" in err, out + err
-    assert (table.rows(), table.position()) == ([], {})
-    table.flow.interval()
-    table.check()
+    _require_refused(table, frozen)
 
 
-def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction(make_jdbc, database, tmp_path):
+def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction(make_jdbc, database):
     """ABORT deletes the interval's row without waiting for a commit that has looked at the row already."""
     if isinstance(database, SqliteFile):
         pytest.skip("SQLite has one writer at a time: ABORT waits for the commit")
@@ -162,34 +157,35 @@ def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction
     table.flow.produce(40)
     started = table.flow.start()
     table.flow.write_all(started)
-    pause = Pause("jdbc.before_position", tmp_path)
-    frozen = table.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(frozen)
+    pause, frozen = table.flow.frozen_commit(started, "jdbc.before_position")
     database.run(f"DELETE FROM _sluice_instants WHERE sink_table LIKE '%{table.name}' AND state = 'pending'")
     pause.release()
-    assert frozen.wait(600) != 0
-    out, err = frozen.communicate()
-    assert "rolled back" in err, out + err
-    assert (table.rows(), table.position()) == ([], {})
-    table.flow.interval()
-    table.check()
+    _require_refused(table, frozen)
 
 
 @pytest.mark.thorough
-def test_of_two_processes_that_carry_a_commit_out_one_does(make_jdbc, tmp_path):
+def test_of_two_processes_that_carry_a_commit_out_one_does(make_jdbc):
     table = make_jdbc(control__commit_timeout="1 second")
     table.flow.produce(40)
     started = table.flow.start()
     table.flow.write_all(started)
-    pause = Pause("jdbc.before_transaction", tmp_path)
-    frozen = table.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(frozen)
+    pause, frozen = table.flow.frozen_commit(started, "jdbc.before_transaction")
     once_the_lease_is_free(lambda: table.flow.commit(started))
     table.check()
     pause.release()
     assert frozen.wait(600) == 0, frozen.communicate()
     table.check()
     frozen.communicate()
+
+
+def _require_refused(table: Table, commit: subprocess.Popen[str]) -> None:
+    """The commit ends and has committed nothing, and the next interval all."""
+    assert commit.wait(600) != 0
+    out, err = commit.communicate()
+    assert "rolled back" in err, out + err
+    assert (table.rows(), table.position()) == ([], {})
+    table.flow.interval()
+    table.check()
 
 
 def test_rows_that_are_gone_from_staging_are_never_taken_for_none(make_jdbc, database):
@@ -239,10 +235,7 @@ def test_a_server_that_crashes_while_rows_are_staged_and_while_they_are_committe
     assert (table.rows(), table.position(), table.staging()) == ([], {}, set())
     started = table.flow.start()
     table.flow.write_all(started)
-    pause = Pause("jdbc.before_database_commit", tmp_path)
-    offset = str(started.control_offset)
-    step = table.flow.spawn("commit", "--control-offset", offset, failpoint=pause.failpoint)
-    pause.wait(step)
+    pause, step = table.flow.frozen_commit(started, "jdbc.before_database_commit")
     with crashed(database):
         pause.release()
         assert step.wait(600) != 0

@@ -15,7 +15,7 @@ from sluice.protocol.messages import WriteStatus
 from sluice.sinks.kafka.options.names import transactional_id
 
 from ..thorough import also
-from .harness import Pause, once_the_lease_is_free
+from .harness import once_the_lease_is_free
 from .harness.processes import kafka_settings
 
 BEFORE = [
@@ -46,16 +46,14 @@ def test_a_coordinator_that_is_killed_while_it_commits(make_topics, point):
     topics.check()
 
 
-def test_a_zombie_coordinator_can_commit_nothing(make_topics, tmp_path):
+def test_a_zombie_coordinator_can_commit_nothing(make_topics):
     """It stands still with all records sent, and wakes up when its interval was aborted and another one committed."""
     topics = make_topics(control__commit_timeout="1 second")
     topics.flow.produce(40)
     run = topics.flow.run()
     started = topics.flow.start(run)
     topics.flow.write_all(started)
-    pause = Pause("kafka.before_commit_transaction", tmp_path)
-    zombie = topics.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(zombie)
+    pause, zombie = topics.flow.frozen_commit(started, "kafka.before_commit_transaction")
     assert len(topics.rows("read_uncommitted")) == 40
     once_the_lease_is_free(lambda: topics.flow.abort(run))
     topics.flow.produce(20)
@@ -72,15 +70,13 @@ def test_a_zombie_coordinator_can_commit_nothing(make_topics, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_one_that_takes_a_lease_over_commits_once(make_topics, tmp_path):
+def test_the_one_that_takes_a_lease_over_commits_once(make_topics):
     """Two processes at the same commit: the first stands still before it ends its transaction."""
     topics = make_topics(control__commit_timeout="1 second")
     topics.flow.produce(40)
     started = topics.flow.start()
     topics.flow.write_all(started)
-    pause = Pause("kafka.before_commit_transaction", tmp_path)
-    zombie = topics.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(zombie)
+    pause, zombie = topics.flow.frozen_commit(started, "kafka.before_commit_transaction")
     once_the_lease_is_free(lambda: topics.flow.commit(started))
     topics.check()
     pause.release()

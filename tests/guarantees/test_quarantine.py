@@ -10,7 +10,7 @@ from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, WriteStatus
 
 from ..thorough import also
-from .harness import Flow, Pause, finish, once_the_lease_is_free
+from .harness import Flow, finish, once_the_lease_is_free
 from .quarantined import TOLERANT, files_there, folder, markers_there, places, quarantine, send
 
 BAD = b'{"id": "seven"}'
@@ -161,9 +161,7 @@ def test_committed_by_another_while_the_first_stands_still(make_flow):
     bad = _bad(flow, 0, 1)
     started = flow.start()
     flow.write_all(started)
-    pause = Pause("coordinator.before_quarantine_commit", flow.folder)
-    first = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(first)
+    pause, first = flow.frozen_commit(started, "coordinator.before_quarantine_commit")
     assert once_the_lease_is_free(lambda: flow.commit(started)).state == "committed"
     pause.release()
     late = finish(first)

@@ -18,7 +18,7 @@ from sluice.protocol.messages import AckCommit
 from sluice.protocol.quarantine import quarantine_path
 
 from ..thorough import also
-from .harness import Flow, Pause, finish, kafka_settings, once_the_lease_is_free
+from .harness import Flow, finish, kafka_settings, once_the_lease_is_free
 from .harness.databases import CONNECTION, Readable
 from .harness.files import FileFlow
 from .harness.flow import invoke
@@ -325,9 +325,7 @@ def committed_by_another(aside: SetAside) -> None:
     bad = aside.bad(0, 1)
     started = flow.start()
     flow.write_all(started)
-    pause = Pause("coordinator.before_quarantine_commit", flow.folder)
-    first = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(first)
+    pause, first = flow.frozen_commit(started, "coordinator.before_quarantine_commit")
     assert once_the_lease_is_free(lambda: flow.commit(started)).state == "committed"
     aside.check(bad)
     pause.release()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi import HudiTableBuilder
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.sinks.hudi.options import TABLE_VERSION
@@ -23,6 +22,7 @@ from sluice.sinks.hudi.sink import HudiSink
 
 from ..readers.bundles import RELEASES, bundle, read
 from .harness import Flow
+from .harness.readers import rust_rows
 
 VERSIONS = (6, 8, 9)
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
@@ -148,18 +148,11 @@ def test_spark_reads_all_rows_of_the_versions_that_it_knows_and_refuses_others(s
 @pytest.mark.thorough
 def test_hudi_rs_reads_file_groups_with_a_base_file_in_each_version(states):
     for (table, version, state), (path, rows) in states.kept.items():
-        seen = Counter(_rows_by_rust(path))
+        seen = Counter((row["id"], row["v"]) for row in rust_rows(path))
         if said("hudi-rs", path) == "all rows":
             assert seen == rows, (table, version, state)
         elif state == "log files":
             assert not seen, (table, version, state)
-
-
-def _rows_by_rust(path: Path) -> Iterator[tuple[int, str]]:
-    for batch in HudiTableBuilder.from_base_uri(str(path)).build().read():
-        columns = batch.schema.names
-        ids, values = (batch.column(columns.index(name)).to_pylist() for name in ("id", "v"))
-        yield from zip(ids, values, strict=True)
 
 
 def test_a_table_keeps_its_version_and_another_one_is_refused(make_flow):

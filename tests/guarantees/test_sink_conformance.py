@@ -21,6 +21,8 @@ from sluice.sinks.hudi.sink import HudiSink
 from sluice.sinks.hudi.strays import Strays
 from sluice.testing import SinkConformance, UpsertConformance, Version
 
+from .harness.readers import rust_rows
+
 _META = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path")
 
 
@@ -73,10 +75,7 @@ class TestAppendTable(SinkConformance):
         return [Committable.of_wire(stat)]
 
     def rows(self, folder):
-        from hudi import HudiTableBuilder
-
-        batches = HudiTableBuilder.from_base_uri(str(folder / "table")).build().read()
-        return [row for batch in batches for row in pa.table(batch)["id"].to_pylist()]
+        return [row["id"] for row in rust_rows(folder / "table")]
 
     def test_a_marker_that_is_made_while_a_sweep_is_on_stays(self, tmp_path, monkeypatch):
         """Nothing else says where the file that belongs to it is going to be."""

@@ -15,7 +15,8 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from sluice.airflow.connections import kafka_settings
-from sluice.control.reader import ControlReader, log_ends
+from sluice.control.continued import ContinuedReader
+from sluice.control.reader import log_ends
 from sluice.logs import log
 from sluice.pipeline.model import ByArrival, Pipeline
 from sluice.protocol.arrivals import ArrivalRule, Arrivals
@@ -77,8 +78,7 @@ class ArrivalTrigger(BaseEventTrigger):
         self._rule = ArrivalRule(records, timedelta(seconds=at_most_every), counts_new_ones)
         self._arrivals = Arrivals(self._rule)
         self._history = TableHistory(table, remembers=_REMEMBERED)
-        self._reader: ControlReader | None = None
-        self._topic_id, self._position = "", 0
+        self._continued = ContinuedReader(control_topic)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Its arguments: where one changes, Airflow replaces the trigger."""
@@ -126,15 +126,7 @@ class ArrivalTrigger(BaseEventTrigger):
         return self._arrivals.due(self._history, ends, datetime.now(UTC))
 
     def _read_on(self) -> None:
-        settings = kafka_settings(self._control_connection)
-        if self._reader is None or self._reader.settings != settings:
-            self._reader = ControlReader(settings, self._control_topic)
-        bounds = self._reader.bounds()
-        if bounds.topic_id != self._topic_id or self._position > bounds.end:  # another topic of the same name
+        if self._continued.look(kafka_settings(self._control_connection)):
             self._history = TableHistory(self._table, remembers=_REMEMBERED)
-            self._topic_id, self._position = bounds.topic_id, 0
-        start = max(self._position, bounds.first)
-        if start < bounds.end:
-            for batch in self._reader.read(start, bounds.end):
-                self._history.extend(batch)
-        self._position = bounds.end
+        for batch in self._continued.batches():
+            self._history.extend(batch)

@@ -38,6 +38,11 @@ class SourceCapabilities:
     repeats: bool = False
     snapshots: bool = False
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether its records' values are bytes, which a converter decodes."""
+        return not (self.rows or self.typed)
+
 
 @dataclass(frozen=True)
 class SinkCapabilities:
@@ -143,7 +148,7 @@ def misfits(source: SourceRef, sink: SinkRef, required: RequiredCapabilities) ->
             f"twice: they {sink.without('upsert')}"
         )
     yield from _no_mirror(source, sink, required)
-    if (source.can.rows or source.can.typed) and required.sizes:
+    if not source.can.has_bytes and required.sizes:
         yield f"`errors.max_record_bytes` is for records of bytes, and those of {source.place} are rows"
     if required.window and not source.can.windows_by_time:
         yield f"`until: data_interval_end` asks for records by their times, which {source.place} doesn't know"

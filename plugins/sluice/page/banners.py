@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice.control.continued import Progress
 from sluice.errors import PipelineFileError
 from sluice.page.cache import Snapshot
 from sluice.page.catalogue import Entry
-from sluice.page.follower import Progress
 from sluice.page.present import Json
 from sluice.redact import redact
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
+from sluice.control.continued import ContinuedReader, Progress
 from sluice.control.reader import ControlReader
 from sluice.kafka.config import KafkaSettings
 from sluice.page.cache import Cached
@@ -59,20 +60,6 @@ def _share(have: Sequence[int], most: int) -> int:
     return most
 
 
-class Progress(NamedTuple):
-    """How far the topic has been read: to `position` in `[first, end)`; `unreadable` counts foreign messages."""
-
-    first: int
-    position: int
-    end: int
-    unreadable: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything up to the end seen last has been read."""
-        return self.position >= self.end
-
-
 class ControlFollower:
     """One control topic.
 
@@ -87,16 +74,14 @@ class ControlFollower:
         self._budget = budget
         self._topic = topic
         self._tables: dict[str, TableHistory] = {}
-        self._topic_id: str | None = None
-        self._reader: ControlReader | None = None
+        self._continued = ContinuedReader(topic)
         self._lock = threading.Lock()
-        self._progress: Progress | None = None
         self.cached = Cached(f"The control topic {topic}", self._read_on, _LASTS)
 
     @property
     def progress(self) -> Progress | None:
         """How far it has been read, also during reading; None before the first read."""
-        return self._progress
+        return self._continued.progress
 
     @contextmanager
     def tables(self) -> Iterator[dict[str, TableHistory]]:
@@ -118,27 +103,17 @@ class ControlFollower:
         return reader.messages(offsets, transaction.table, most=_MESSAGES, most_bytes=_MESSAGE_BYTES)
 
     def _read_on(self) -> Progress:
-        settings = self._settings()
-        if self._reader is None or self._reader.settings != settings:
-            self._reader = ControlReader(settings, self._topic)
-        bounds = self._reader.bounds()
-        position = self._progress.position if self._progress else 0
-        if bounds.topic_id != self._topic_id or position > bounds.end:  # another topic of the same name
+        if self._continued.look(self._settings()):
             with self._lock:
-                self._tables, self._topic_id, position = {}, bounds.topic_id, 0
-        position = max(position, bounds.first)
-        self._progress = Progress(bounds.first, position, bounds.end, self._reader.unreadable)
-        if position < bounds.end:
-            for batch in self._reader.read(position, bounds.end):
-                with self._lock:
-                    fold(batch, self._tables)
-                    self._apply_budget()
-                position = batch[-1][0] + 1 if batch else position
-                self._progress = Progress(bounds.first, position, bounds.end, self._reader.unreadable)
+                self._tables = {}
+        for batch in self._continued.batches():
+            with self._lock:
+                fold(batch, self._tables)
+                self._apply_budget()
         with self._lock:
             self._apply_budget()  # other followers may have more tables by now
-        self._progress = Progress(bounds.first, bounds.end, bounds.end, self._reader.unreadable)
-        return self._progress
+        assert self._continued.progress is not None
+        return self._continued.progress
 
     def _apply_budget(self) -> None:
         have = (len(history.transactions) for history in self._tables.values())

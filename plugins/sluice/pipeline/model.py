@@ -332,8 +332,7 @@ class Pipeline(Section):
         source = self.source.options
         if source.streams_settings is None and "cluster" in source.columns.values():
             raise ValueError("a column can be filled with `cluster` only where `streams` are read")
-        can = source.capabilities
-        if (can.rows or can.typed) and "value" in source.columns.values():
+        if not source.capabilities.has_bytes and "value" in source.columns.values():
             raise ValueError(
                 "a column can be filled with `value`, a record's bytes, only where values are bytes: "
                 f"those of {self.source.place} are rows"

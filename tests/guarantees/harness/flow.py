@@ -30,7 +30,7 @@ from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED, Service
 
 from .drivers import MEMORY, Drivers, Job, Zombie
-from .processes import MASTER, PATIENCE, Step, environment, finish, kafka_settings, other_clock
+from .processes import MASTER, PATIENCE, Pause, Step, environment, finish, kafka_settings, other_clock
 from .readers import DDL, SharedJvm, Table
 
 
@@ -146,6 +146,13 @@ class Flow(Table):
 
     def commit(self, started: Started) -> Outcome:
         return self.coordinator().commit(started.control_offset)
+
+    def frozen_commit(self, started: Started, point: str) -> tuple[Pause, subprocess.Popen[str]]:
+        """A commit in a process of its own that stands still at a failpoint, and what releases it."""
+        pause = Pause(point, self.folder)
+        process = self.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
+        pause.wait(process)
+        return pause, process
 
     def abort(self, run: Run) -> Outcome:
         return self.coordinator().abort(run)

@@ -25,6 +25,14 @@ DDL = "id BIGINT, v STRING, p STRING"
 _META_COLUMNS = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 
 
+def rust_rows(path: Path) -> list[dict[str, Any]]:
+    """A table's rows as hudi-rs reads them, without Hudi's own five columns."""
+    from hudi import HudiTableBuilder
+
+    rows = (row for batch in HudiTableBuilder.from_base_uri(str(path)).build().read() for row in batch.to_pylist())
+    return [{name: value for name, value in row.items() if not name.startswith("_hoodie_")} for row in rows]
+
+
 class SharedJvm:
     """One lean JVM of a test worker: the coordinator's steps run in it where no process has to die, and readers too.
 
@@ -150,15 +158,7 @@ class Table(Topic):
 
     def rows_by_rust(self) -> Counter[tuple[int, str]]:
         """The same through hudi-rs, which shares no code with what wrote the table."""
-        from hudi import HudiTableBuilder
-
-        batches = HudiTableBuilder.from_base_uri(str(self.path)).build().read()
-        counter: Counter[tuple[int, str]] = Counter()
-        for batch in batches:
-            names = batch.schema.names
-            id_column, v_column = batch.column(names.index("id")), batch.column(names.index("v"))
-            counter.update(zip(id_column.to_pylist(), v_column.to_pylist(), strict=True))
-        return counter
+        return Counter((row["id"], row["v"]) for row in rust_rows(self.path))
 
     def commits(self) -> list[dict[str, str]]:
         return self.jvm.commits(str(self.path))

@@ -77,16 +77,16 @@ class Written:
 class ConnectorFiles:
     """The files of one folder.
 
-    Args:
+    Attributes:
         folder: one of the folders of pipeline files.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def path(self, name: str) -> Path | None:
         """Where a connector's file is, or would be; None if the name is none of a connector's."""
-        return self._folder / f"{name}.yaml" if _NAME.fullmatch(name) else None
+        return self._file(name) if _NAME.fullmatch(name) else None
 
     def read(self, name: str) -> Written | None:
         """What was written for a connector; None if there is no file, or it is a person's.
@@ -111,7 +111,7 @@ class ConnectorFiles:
         Raises:
             OSError: the folder can't be written.
         """
-        lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -127,7 +127,7 @@ class ConnectorFiles:
             OSError: the folder can't be written.
         """
         with self._complete(name, written) as (made, pipeline):
-            os.link(made, self._folder / f"{name}.yaml")
+            os.link(made, self._file(name))
         return pipeline
 
     def replace(self, name: str, written: Written) -> Pipeline:
@@ -138,7 +138,7 @@ class ConnectorFiles:
             OSError: the folder can't be written.
         """
         with self._complete(name, written) as (made, pipeline):
-            made.replace(self._folder / f"{name}.yaml")
+            made.replace(self._file(name))
         return pipeline
 
     def remove(self, name: str) -> None:
@@ -147,13 +147,13 @@ class ConnectorFiles:
         Raises:
             OSError: it isn't there, or the folder can't be written.
         """
-        (self._folder / f"{name}.yaml").unlink()
+        self._file(name).unlink()
         self._keep()
 
     @contextmanager
     def _complete(self, name: str, written: Written) -> Iterator[tuple[Path, Pipeline]]:
         """The file under another name, on the disk and loaded as Airflow will load it; gone after the block."""
-        made = self._folder / f".{name}.{uuid4().hex}.tmp"
+        made = self.folder / f".{name}.{uuid4().hex}.tmp"
         try:
             with made.open("x", encoding="utf-8") as file:
                 file.write(written.text())
@@ -166,9 +166,12 @@ class ConnectorFiles:
             with suppress(FileNotFoundError):  # it has its name now
                 made.unlink()
 
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.yaml"
+
     def _keep(self) -> None:
         """Wait until the folder's names are on the disk."""
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:

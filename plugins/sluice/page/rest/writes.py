@@ -80,7 +80,6 @@ def config_of(name: str) -> dict[str, str] | None:
 
 def _switched_on(request: Request, page: PageDep, viewer: ViewerDep, session: SessionDep, _: AirflowDep) -> Switched:
     files = files_of_environment()
-    folder = Path(os.environ.get(FOLDER_VARIABLE, ""))
     if files is None:
         raise HTTPException(
             status.HTTP_405_METHOD_NOT_ALLOWED,
@@ -91,11 +90,13 @@ def _switched_on(request: Request, page: PageDep, viewer: ViewerDep, session: Se
         raise HTTPException(
             status.HTTP_403_FORBIDDEN, "Making, changing and deleting connectors takes the right to edit all DAGs."
         )
-    if not folder.is_dir() or folder.resolve() not in [one.resolve() for one in pipeline_folders(default_folder())]:
+    known = [one.resolve() for one in pipeline_folders(default_folder())]
+    if not files.folder.is_dir() or files.folder.resolve() not in known:
         raise HTTPException(
             status.HTTP_500_INTERNAL_SERVER_ERROR,
-            f"{FOLDER_VARIABLE} names {folder}, which is no folder of pipeline files. Next step: name `pipelines` below"
-            " the DAGs folder, or a folder that SLUICE_PIPELINE_FOLDERS names, too, in the API server's environment.",
+            f"{FOLDER_VARIABLE} names {files.folder}, which is no folder of pipeline files. Next step: name "
+            "`pipelines` below the DAGs folder, or a folder that SLUICE_PIPELINE_FOLDERS names, too, in the API "
+            "server's environment.",
         )
     return Switched(files, page, viewer, session, str(request.scope.get("root_path", "")))
 

@@ -18,7 +18,7 @@ from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.protocol.messages import TableSpec
 from sluice.records.folders import HIVE_STYLE, URL_ENCODED, is_on
-from sluice.sinks.hudi.options import DEFAULT_VERSION, NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION
+from sluice.sinks.hudi.options import DEFAULT_VERSION, NEWEST_VERSION, TABLE_VERSION, needs_newest_version
 from sluice.sinks.hudi.write_config import key_generator
 
 _FOLDER = ".hoodie"
@@ -37,16 +37,8 @@ def version_of_new(writer: TableSpec) -> int:
 
     The default is the last version that Hudi 1.0 reads; docs/how-to/read-the-tables.md has the readers.
     """
-    default = NEWEST_VERSION if needs_newest_version(writer) else DEFAULT_VERSION
-    return int(writer.options.get(TABLE_VERSION, default))
-
-
-def needs_newest_version(writer: TableSpec) -> bool:
-    """Whether readers of earlier table versions would misread a table without noticing.
-
-    They show a value's placeholder as the value, and order versions by one field at most.
-    """
-    return PARTIAL_UPDATES in writer.options or len(writer.ordering_fields) > 1
+    newest = needs_newest_version(writer.options, writer.ordering_fields)
+    return int(writer.options.get(TABLE_VERSION, NEWEST_VERSION if newest else DEFAULT_VERSION))
 
 
 def create_table(jvm: HudiJvm, writer: TableSpec) -> None:

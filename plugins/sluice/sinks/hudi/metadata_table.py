@@ -15,6 +15,11 @@ from sluice.jvm.gateway import HudiJvm
 _FILES = "files"  # the partition without which there is no metadata table
 
 
+def meta_client(jvm: Any, storage: Any, path: str) -> Any:
+    """Hudi's meta client of the table at a path, with its settings as they are now."""
+    return jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder().setConf(storage).setBasePath(path).build()
+
+
 def metadata_table(jvm: Any, storage: Any, meta: Any) -> Any:
     """Hudi's meta client of a table's metadata table; None if it has none, whatever `hoodie.properties` says."""
     if not meta.getTableConfig().isMetadataTableAvailable():
@@ -24,7 +29,7 @@ def metadata_table(jvm: Any, storage: Any, meta: Any) -> Any:
     settings = hudi.storage.StoragePath(f"{path}/.hoodie/hoodie.properties")
     if not meta.getStorage().exists(settings):
         return None
-    return hudi.common.table.HoodieTableMetaClient.builder().setConf(storage).setBasePath(path).build()
+    return meta_client(jvm, storage, path)
 
 
 def forget_missing_partitions(jvm: HudiJvm, meta: Any) -> list[str]:

@@ -15,9 +15,10 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.folders import URL_ENCODED, is_on
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT
-from sluice.sinks.hudi.creation import create_table, needs_newest_version, table_exists
+from sluice.sinks.hudi.creation import create_table, table_exists
 from sluice.sinks.hudi.failures import hudi_errors
-from sluice.sinks.hudi.options import NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION, VERSIONS
+from sluice.sinks.hudi.metadata_table import meta_client
+from sluice.sinks.hudi.options import NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION, VERSIONS, needs_newest_version
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import COLUMN_STATS
 
@@ -45,8 +46,7 @@ def open_table(
     with hudi_errors("opening the table", table=writer.path):
         if not table_exists(jvm, writer):
             create_table(jvm, writer)
-        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
-        meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
+        meta = meta_client(jvm.jvm, jvm.storage, writer.path)
     _check_configuration(meta, writer)
     _check_version(meta, writer)
     wanted = {**_merging(writer), **_ordering(meta, writer), **_encoding(meta, writer)}
@@ -102,8 +102,7 @@ def _with_settings(jvm: HudiJvm, meta: Any, writer: TableSpec, wanted: dict[str,
     with hudi_errors("changing the table's settings", table=writer.path):
         config = jvm.jvm.org.apache.hudi.common.table.HoodieTableConfig
         config.update(meta.getStorage(), meta.getMetaPath(), changed)
-        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
-        return builder.setConf(jvm.storage).setBasePath(writer.path).build()
+        return meta_client(jvm.jvm, jvm.storage, writer.path)
 
 
 def _as_the_table_has_it(meta: Any, writer: TableSpec) -> TableSpec:
@@ -128,8 +127,7 @@ def with_own_version(jvm: HudiJvm, writer: TableSpec) -> TableSpec:
     if not table_exists(jvm, writer):
         return writer
     with hudi_errors("reading the table's version", table=writer.path):
-        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
-        found = _version(builder.setConf(jvm.storage).setBasePath(writer.path).build())
+        found = _version(meta_client(jvm.jvm, jvm.storage, writer.path))
     return writer.model_copy(update={"options": {**writer.options, TABLE_VERSION: str(found)}})
 
 
@@ -141,7 +139,7 @@ def _check_version(meta: Any, writer: TableSpec) -> None:
         problem, next_step = "can't be written", f"upgrade it with Hudi's command line to one of {VERSIONS}"
     elif found != wanted:
         problem, next_step = "isn't the pipeline's `table_version`", f"set table_version to {found}, or leave it out"
-    elif found < NEWEST_VERSION and needs_newest_version(writer):
+    elif found < NEWEST_VERSION and needs_newest_version(writer.options, writer.ordering_fields):
         problem = "has neither partial updates, for changes.format debezium, nor more than one ordering field"
         next_step = f"upgrade it with Hudi's command line to {NEWEST_VERSION}"
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sized
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
@@ -49,6 +49,8 @@ DEFAULT_VERSION = 8
 PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
 NEWEST_VERSION = 9
 """The table version since which readers know partial updates, and more than one ordering field."""
+FIRST_OF_UPSERTS = 8
+"""The table version since which a log file's name says its instant."""
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do both
 _KEEPS_UNAVAILABLE = {PARTIAL_UPDATES: "FILL_UNAVAILABLE"}
 _UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
@@ -164,7 +166,7 @@ class Hudi(SinkOptions):
             raise ValueError("operation upsert needs `record_key`: the columns that tell one row from another")
         if (self.key_placement == "hashed") != (self.buckets is not None):
             raise ValueError("key_placement hashed and `buckets`, the number of file groups, go together")
-        if self.operation == "upsert" and self.table_version == 6:
+        if self.operation == "upsert" and (self.table_version or DEFAULT_VERSION) < FIRST_OF_UPSERTS:
             raise ValueError(
                 "operation upsert needs table_version 8 or 9: in 6 a log file's name doesn't say its instant"
             )
@@ -177,6 +179,18 @@ class Hudi(SinkOptions):
         refuse_secrets(self.options, PRIVATE_HUDI)
         refuse_others(self.options)
         return self
+
+
+def needs_newest_version(settings: Container[str], ordering_fields: Sized) -> bool:
+    """Whether readers of earlier table versions would misread a table without noticing.
+
+    They show a value's placeholder as the value, and order versions by one field at most.
+
+    Args:
+        settings: the names of the table's settings, or of the options that it is written with.
+        ordering_fields: the columns that order a key's versions.
+    """
+    return PARTIAL_UPDATES in settings or len(ordering_fields) > 1
 
 
 def hudi_options(options: SinkOptions) -> Hudi:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from sluice.connectors.views import Sees, Timeline, Verdict
 from sluice.errors import ActionRequiredError
-from sluice.sinks.hudi.options import NEWEST_VERSION, PARTIAL_UPDATES
+from sluice.sinks.hudi.options import FIRST_OF_UPSERTS, NEWEST_VERSION, needs_newest_version
 from sluice.sinks.hudi.timeline import TimelineFiles
 from sluice.sinks.reading import file_system
 
@@ -84,9 +84,10 @@ def verdict(name: str, facts: Facts) -> Verdict:
 
 def _needed(reader: Reader, facts: Facts) -> Iterator[str]:
     if facts.version not in reader.versions:
-        possible = [one for one in reader.versions if one >= 8 or not facts.merges]
+        possible = [one for one in reader.versions if one >= FIRST_OF_UPSERTS or not facts.merges]
         if facts.newest_needed or not possible:
-            why = f"needs version {NEWEST_VERSION}" if facts.newest_needed else "upserts, which needs version 8"
+            upserts = f"upserts, which needs version {FIRST_OF_UPSERTS}"
+            why = f"needs version {NEWEST_VERSION}" if facts.newest_needed else upserts
             yield f"the table {why}, which this reader doesn't know: use another reader, or a copy of the table"
         else:
             yield (
@@ -111,12 +112,12 @@ def _facts(path: str) -> Facts:
         )
     properties = _properties(files)
     merges = properties.get("hoodie.table.type") == "MERGE_ON_READ"
-    several = "," in properties.get("hoodie.table.ordering.fields", "")
+    ordering_fields = properties.get("hoodie.table.ordering.fields", "").split(",")
     return Facts(
         version=int(properties.get("hoodie.table.version", "0")),  # the first version names none
         merges=merges,
         uncompacted=_uncompacted(timeline) if merges else 0,
-        newest_needed=several or PARTIAL_UPDATES in properties,
+        newest_needed=needs_newest_version(properties, ordering_fields),
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
 from sluice.sinks.hudi.clock import TableClock
-from sluice.sinks.hudi.metadata_table import metadata_table
+from sluice.sinks.hudi.metadata_table import meta_client, metadata_table
 from sluice.sinks.hudi.write_config import write_config, write_options
 
 _WRITE_CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
@@ -38,15 +38,13 @@ class HudiServiceJob:
 
     def await_clock(self) -> None:
         """Wait until the driver's clock is later than every instant on the table's timelines."""
-        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
-        meta = builder.setConf(self._storage).setBasePath(self._path).build()
+        meta = meta_client(self._jvm, self._storage, self._path)
         metas = filter(None, (meta, metadata_table(self._jvm, self._storage, meta)))
         TableClock(self._jvm, metas, self._path).wait()
 
     def pending(self) -> Sequence[str]:
         """Instants of the service's plans, oldest first."""
-        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
-        timeline = builder.setConf(self._storage).setBasePath(self._path).build().getActiveTimeline()
+        timeline = meta_client(self._jvm, self._storage, self._path).getActiveTimeline()
         if self._service == "compaction":
             found = timeline.filterPendingCompactionTimeline()
         else:

@@ -9,7 +9,7 @@ from sluice.errors import ActionRequiredError
 from sluice.hoodie_options import REQUIRED
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import TableSpec
-from sluice.sinks.hudi.options import TABLE_VERSION
+from sluice.sinks.hudi.options import FIRST_OF_UPSERTS, TABLE_VERSION
 
 KEY_GENERATORS = {
     "simple": "org.apache.hudi.keygen.SimpleKeyGenerator",
@@ -72,9 +72,10 @@ def write_options(writer: TableSpec) -> dict[str, str]:
                 table=writer.name,
             )
     version = writer.options.get(TABLE_VERSION)
-    if writer.operation == "upsert" and version is not None and int(version) < 8:
+    if writer.operation == "upsert" and version is not None and int(version) < FIRST_OF_UPSERTS:
         raise ActionRequiredError(
-            "Upsert needs a table of version 8 or later: before it a log file's name does not tell its instant.",
+            f"Upsert needs a table of version {FIRST_OF_UPSERTS} or later: before it a log file's name does not tell "
+            "its instant.",
             next_step="write to another path, or use operation append.",
             table=writer.name,
             version=version,

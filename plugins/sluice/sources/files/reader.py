@@ -247,9 +247,7 @@ class FilesReader:
         columns = jvm.org.apache.spark.sql.types.StructType.fromDDL("value STRING")
         stretches = [(number, entry) for number, entry in stretches if entry.end > entry.start]
         lines = scan(self._spark, text, columns, stretches, {}, session.sessionState().newHadoopConf())
-        # Each stretch is a Spark partition until its lines are counted, in the upper bits of this id.
-        index = f"monotonically_increasing_id() & {(1 << 33) - 1}L"
-        return lines.selectExpr("c0 AS value", *FACTS, f"({index}) AS line")
+        return lines.selectExpr("c0 AS value", *FACTS, "line")
 
 
 def _reason(text: str) -> str:

@@ -124,9 +124,7 @@ class RowsOfFiles:
         java = self._jvm.org.apache.spark.sql.types.DataType.fromJson(columns)
         options = _OPTIONS[self.kind]
         rows = scan(self._spark, self._format(), java, stretches, options, self._configuration())
-        # Each file is a Spark partition until its rows are counted, in the upper bits of this id.
-        line = F.expr(f"monotonically_increasing_id() & {(1 << 33) - 1}L").alias("line")
-        return rows.select(line, *FACTS, self._value(StructType.fromJson(json.loads(columns))))
+        return rows.select("line", *FACTS, self._value(StructType.fromJson(json.loads(columns))))
 
     def _format(self) -> Any:
         sql = self._jvm.org.apache.spark.sql

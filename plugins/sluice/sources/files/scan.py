@@ -37,7 +37,7 @@ def scan(
         configuration: Hadoop's.
 
     Returns:
-        Columns `c0`, `c1`, ... for `columns`, and `FACTS`.
+        Columns `c0`, `c1`, ... for `columns`, `FACTS`, and `line`: the record's number in its stretch, from 0.
     """
     session: Any = spark._jsparkSession
     jvm: Any = spark._jvm
@@ -58,7 +58,9 @@ def scan(
         session, read, tools.toSeq(parts), named, nothing, tools.toScalaMap({}),
         jvm.org.apache.spark.sql.catalyst.FileSourceOptions(given),
     )  # fmt: skip
-    return DataFrame(session.internalCreateDataFrame(rdd, named, False), spark)
+    records = DataFrame(session.internalCreateDataFrame(rdd, named, False), spark)
+    # Each stretch is a Spark partition until its records are counted, in the upper bits of this id.
+    return records.selectExpr("*", f"monotonically_increasing_id() & {(1 << 33) - 1}L AS line")
 
 
 def _files(gateway: Any, jvm: Any, tools: Any, stretch: Stretch) -> Any:
