@@ -7,9 +7,10 @@ import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
 from sluice.cli.output import say
 from sluice.cli.places import PipelineFile, connections, coordinator, settings
@@ -18,7 +19,7 @@ from sluice.pipeline.model import Pipeline
 from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
-    from sluice.coordinator import Started
+    from sluice.coordinator import Outcome, Started
 
 app = typer.Typer(help="Run the steps of one interval by hand, without Airflow.", no_args_is_help=True)
 RunId = Annotated[str, typer.Option(help="What the messages call this run.")]
@@ -33,7 +34,7 @@ def start(file: PipelineFile, run_id: RunId = BY_HAND) -> None:
 
     started = coordinator(file).start(Run("sluice", run_id))
     if isinstance(started, Outcome):
-        typer.echo(json.dumps(asdict(started), default=datetime.isoformat))
+        _print(started)
     else:
         typer.echo(
             json.dumps(
@@ -50,7 +51,7 @@ def start(file: PipelineFile, run_id: RunId = BY_HAND) -> None:
 @app.command()
 def commit(file: PipelineFile, control_offset: Annotated[int, typer.Option(help="START-COMMIT's offset.")]) -> None:
     """Commit an interval whose ranges are written."""
-    typer.echo(json.dumps(asdict(coordinator(file).commit(control_offset))))
+    _print(coordinator(file).commit(control_offset))
 
 
 @app.command()
@@ -62,7 +63,16 @@ def abort(
     """End what a run left open."""
     from sluice.coordinator import Run
 
-    typer.echo(json.dumps(asdict(coordinator(file).abort(Run(dag_id, run_id)))))
+    _print(coordinator(file).abort(Run(dag_id, run_id)))
+
+
+def _print(outcome: Outcome) -> None:
+    """Print an outcome as JSON, with the figures of its clusters."""
+    typer.echo(json.dumps(asdict(outcome), default=_plain))
+
+
+def _plain(value: datetime | BaseModel) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value.model_dump(mode="json")
 
 
 @app.command()
