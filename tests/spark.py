@@ -35,14 +35,14 @@ def session() -> Iterator[SparkSession]:
         "JAVA_HOME": str(runtime.java_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    with mock.patch.dict(os.environ, environment):
+    with mock.patch.dict(os.environ, environment):  # and no longer: other processes of the test have Spark, too
         running = SparkSession.builder.getOrCreate()
-        gateway = SparkContext._gateway
-        try:
-            yield running
-        finally:
-            running.stop()
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(60)
-            SparkContext._gateway = SparkContext._jvm = None
+    gateway = SparkContext._gateway
+    try:
+        yield running
+    finally:
+        running.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(60)
+        SparkContext._gateway = SparkContext._jvm = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -26,6 +27,11 @@ def main(jar: str, columns: str, *tables: str) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    loader = spark._jvm.Thread.currentThread().getContextClassLoader()
+    hudi = loader.loadClass("org.apache.hudi.common.table.HoodieTableMetaClient").getProtectionDomain()
+    loaded_from = hudi.getCodeSource().getLocation().getPath()
+    if Path(loaded_from).name != Path(jar).name:
+        raise RuntimeError(f"Spark has Hudi from {loaded_from}, not from {jar}")
     found: dict[str, object] = {}
     for table in tables:
         try:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sluice.control.reader import ControlReader
 from sluice.control.topic import ControlTopic
+from sluice.kafka.failures import until_there_is_a_leader
 from sluice.protocol.messages import ControlMessage, encode
 
 from .processes import CLUSTER, kafka_settings, wait_for
@@ -192,9 +193,10 @@ class Topic(ABC):
 
     def log_ends(self) -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends", "log_level": 0})
+        ask = until_there_is_a_leader(consumer.get_watermark_offsets)  # a mirror may just have made the topic
         try:
             partitions = self.admin.list_topics(self.topic, timeout=10).topics[self.topic].partitions
-            return {p: consumer.get_watermark_offsets(TopicPartition(self.topic, p), 10)[1] for p in partitions}
+            return {p: ask(TopicPartition(self.topic, p), 10)[1] for p in partitions}
         finally:
             consumer.close()
 
