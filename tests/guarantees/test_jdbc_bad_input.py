@@ -108,7 +108,7 @@ def _another(table: Table, monkeypatch: pytest.MonkeyPatch, **changed: Any) -> N
         (
             {"type": "jdbc", "host": "jdbc:oracle:thin:@h:1/x"},
             ActionRequiredError,
-            "sink isn't made for this database: oracle",
+            "no JDBC driver that takes a URL of jdbc:oracle",
         ),
         ({"type": "jdbc", "host": "nonsense"}, ActionRequiredError, "no address of a database"),
     ],

@@ -18,15 +18,11 @@ from sluice.errors import ActionRequiredError
 _WAIT = 5  # seconds: a reader waits for the page
 
 
-def address_of(connection: ConnectionSettings, *, as_source: bool = False) -> JdbcAddress:
+def address_of(connection: ConnectionSettings) -> JdbcAddress:
     """The address of a database, from an Airflow connection.
 
-    Args:
-        connection: the connection.
-        as_source: whether tables are read of it, which any database with a JDBC driver will do for.
-
     Raises:
-        ActionRequiredError: the connection has no address, or one of an unknown kind of database.
+        ActionRequiredError: the connection has no address, or one that names no kind of database.
     """
     url = _url(connection)
     if not url.startswith("jdbc:"):
@@ -38,14 +34,14 @@ def address_of(connection: ConnectionSettings, *, as_source: bool = False) -> Jd
             type=connection.type or "(none)",
         )
     named = re.match(r"jdbc:([\w+.-]+):", url)
-    kind = KINDS.get(named[1]) if named else None
-    if named is None or (kind is None and not as_source):
+    if named is None:
         raise ActionRequiredError(
-            f"Sluice's JDBC sink isn't made for this database: {named[1] if named else 'its URL names none'}.",
-            next_step=f"use one of {', '.join(sorted(KINDS))}; what the SQL of another one would do was never tried. "
-            "As a source, any database with a JDBC driver can be read (docs/jdbc-source.md).",
+            "The URL of the Airflow connection names no kind of database.",
+            next_step=f"write it as jdbc:<kind>:…, where the kind is one of {', '.join(sorted(KINDS))}, or another one "
+            "that has a JDBC driver.",
             connection=connection.id,
         )
+    kind = KINDS.get(named[1])
     dialect = AnyDatabase(named[1], str(connection.extra.get(DRIVER_CLASS) or "")) if kind is None else kind.dialect
     dialect.require_url(url, connection.id)
     login = {"user": connection.login, "password": connection.password}
@@ -71,6 +67,14 @@ def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterat
         ActionRequiredError: this process has no client for it, or the database refuses.
         RetryableError: it doesn't answer.
     """
+    if who == PAGE and isinstance(address.dialect, AnyDatabase):
+        raise ActionRequiredError(
+            f"The page can't look into {address.dialect.name}, which only a JDBC driver knows: Airflow's API server "
+            "runs no Java.",
+            next_step="the page shows the control topic's transactions alone; look for the table's intervals in its "
+            "`_sluice_instants`.",
+            connection=address.connection,
+        )
     with _kind(address).client(Look(address, wait, who)) as ask:
         yield ask
 

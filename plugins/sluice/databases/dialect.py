@@ -126,6 +126,14 @@ class Dialect(ABC):
     """An aggregate that joins the texts of several rows with commas."""
     analyze: ClassVar[bool] = False
     """Whether a new table should be analyzed before it is joined."""
+    mark: str = '"'
+    """What is put around names."""
+    creates: ClassVar[str] = "CREATE TABLE IF NOT EXISTS"
+    """The beginning of a statement that creates a bookkeeping table."""
+    whole_number: ClassVar[str] = "BIGINT"
+    """The type for whole numbers of 64 bits."""
+    appends_only: ClassVar[bool] = False
+    """Whether the sink only adds rows to one table that is there: what more the database's SQL has isn't known."""
 
     json_object: ClassVar[str]
     """A JSON object as text, with `{}` for its keys and values in turn."""
@@ -182,6 +190,10 @@ class Dialect(ABC):
             exact: whether windows are read, whose end was asked of one server.
         """
         return None
+
+    def quoted(self, name: str) -> str:
+        """A name as SQL."""
+        return sql_quoted(name, self.mark)
 
     @abstractmethod
     def table(self, schema: str, name: str) -> str:

@@ -13,6 +13,8 @@ INTEGERS = ("byte", "short", "integer", "long")
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _FRACTION_DIGITS = 6
+_LARGEST_DECIMAL = 38  # digits, of Spark's
+_LARGEST_COUNTED = 1 << 29  # characters; no value of Spark's has as many
 _DIGITS_BEFORE, _DIGITS_AFTER = 131_072, 16_383  # https://www.postgresql.org/docs/current/datatype-numeric.html
 _MICROSECONDS = "HH:mm:ss.SSSSSS"
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
@@ -139,6 +141,40 @@ def within_octets(fit: Fit, octets: int) -> Fit:
     return _and(fit, f"octet_length({fit.value}) > {octets}", f"it is longer than {octets} bytes")
 
 
+def within_units(fit: Fit, units: int) -> Fit:
+    """A text of limited length where it isn't known what a database counts: no more than UTF-16 has, as Java counts.
+
+    A database that counts more refuses the text; one that counts less would cut blanks off at its end.
+    """
+    if units >= _LARGEST_COUNTED:
+        return fit
+    return _and(fit, f"octet_length(encode({fit.value}, 'UTF-16BE')) > {2 * units}", f"it is longer than {units} units")
+
+
+def of_length(fit: Fit, characters: int) -> Fit:
+    """A text that has the length of a column, which would fill a shorter one up with blanks."""
+    units = f"octet_length(encode({fit.value}, 'UTF-16BE'))"
+    other = f"char_length({fit.value}) <> {characters} OR {units} <> {2 * characters}"
+    return _and(fit, other, f"it does not have the {characters} characters that the database would fill it up to")
+
+
+def of_octets(fit: Fit, octets: int) -> Fit:
+    """Bytes that have the length of a column, which would fill shorter ones up."""
+    words = f"it does not have the {octets} bytes that the database would fill it up to"
+    return _and(fit, f"octet_length({fit.value}) <> {octets}", words)
+
+
+def not_empty(fit: Fit) -> Fit:
+    """A text with characters in it, for databases that take an empty one for null."""
+    return _and(fit, f"{fit.value} = ''", "it is empty, which the database takes for null")
+
+
+def in_ascii(fit: Fit) -> Fit:
+    """A text of ASCII alone, for columns that may replace other characters."""
+    pattern = literal(r"[^\x00-\x7F]")
+    return _and(fit, f"{fit.value} RLIKE {pattern}", "it has characters that only NVARCHAR is known to keep")
+
+
 def without_blanks_at_end(fit: Fit) -> Fit:
     """A text that doesn't end with a blank, for columns that pad texts with blanks and strip these when read."""
     return _and(fit, f"endswith({fit.value}, ' ')", "it ends with a blank")
@@ -218,8 +254,10 @@ def within_decimal(value: str, kind: Type, numbers: list[int]) -> Fit | None:
     if not numbers:
         return Fit(value)
     precision, scale = numbers[0], (numbers[1] if len(numbers) > 1 else 0)
-    if precision > 38:  # Spark's largest, so anything fits
-        return Fit(value)
-    held = f"try_cast({value} AS DECIMAL({precision},{scale}))"
     words = f"it is more than {precision} digits with {scale} after the point hold"
+    if precision > _LARGEST_DECIMAL:  # the database refuses too many digits before the point, and rounds those after it
+        sent = decimal_of(kind)
+        finer = sent is not None and sent[1] > scale
+        return checked(value, f"round({value}, {scale}) <> {value}", words) if finer else Fit(value)
+    held = f"try_cast({value} AS DECIMAL({precision},{scale}))"
     return checked(value, f"{value} IS NOT NULL AND NOT {held} <=> {value}", words)

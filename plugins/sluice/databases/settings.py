@@ -25,6 +25,8 @@ def require_known(address: JdbcAddress, *, exact: bool = False) -> None:
         ActionRequiredError: a setting isn't known to be harmless, or several servers may answer.
     """
     dialect = address.dialect
+    if dialect.appends_only:  # which settings its driver has isn't known; what matters of them is tried
+        return
     where, _, query = address.url.partition("?")
     in_url = [part.partition("=") for part in query.split("&") if part]
     known = {"user", "password", *dialect.settings, *(() if exact else dialect.choosing)}

@@ -40,7 +40,7 @@ class Table:
 
     def position(self) -> dict[int, int]:
         """The offsets up to which the table has the topic, as its row among the positions says."""
-        sql = f"SELECT metadata FROM _sluice_positions WHERE sink_table LIKE '%{self.name}' AND instant IS NOT NULL"
+        sql = f"SELECT metadata FROM \"_sluice_positions\" WHERE sink_table LIKE '%{self.name}' AND instant IS NOT NULL"
         found = self.database.query(sql)
         if not found:
             return {}

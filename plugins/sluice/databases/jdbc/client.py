@@ -11,7 +11,7 @@ from sluice.databases.address import JdbcAddress
 from sluice.databases.client import Asking, Look, Row, failed
 from sluice.databases.engine import Column
 from sluice.databases.jdbc.dialect import DRIVER_CLASS
-from sluice.databases.jdbc.types import name_of
+from sluice.databases.jdbc.types import ColumnThere, TypeThere, name_of
 from sluice.databases.thrown import kind_of, refusal_of, sql_exception
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import open_here
@@ -21,6 +21,11 @@ from sluice.jvm.kept import kept_jvm
 _READ_UNCOMMITTED = 1  # java.sql.Connection
 _NO_NULLS = 0  # java.sql.ResultSetMetaData
 _TYPES = ("TABLE", "BASE TABLE", "VIEW")
+_COLUMN = (
+    *("TABLE_NAME", "COLUMN_NAME", "DATA_TYPE", "TYPE_NAME", "COLUMN_SIZE", "DECIMAL_DIGITS", "NULLABLE"),
+    *("COLUMN_DEF", "IS_AUTOINCREMENT", "IS_GENERATEDCOLUMN"),
+)
+_TYPE = ("TYPE_NAME", "DATA_TYPE", "PRECISION", "CREATE_PARAMS", "UNSIGNED_ATTRIBUTE")
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,33 @@ class Driver:
             Named(catalog, schema, name, kind != "VIEW")
             for catalog, schema, name, kind in self._rows(found, "TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE")
             if kind in _TYPES
+        ]
+
+    def columns_of(self, table: Named) -> list[ColumnThere]:
+        """The columns of a table, with what their database says of their types."""
+        schema = self.pattern(table.schema) if table.schema else None
+        found = self._metadata.getColumns(table.catalog or None, schema, self.pattern(table.name), "%")
+        rows = [row for of, *row in self._rows(found, *_COLUMN) if of == table.name]
+        return [
+            ColumnThere(
+                name=name,
+                code=int(code),
+                type=kind,
+                size=int(size or 0),
+                digits=int(digits) if digits else None,
+                nullable=nullable != str(_NO_NULLS),
+                filled=default.upper() not in ("", "NULL") or numbered == "YES",
+                generated=generated == "YES",
+            )
+            for name, code, kind, size, digits, nullable, default, numbered, generated in rows
+        ]
+
+    def types(self) -> list[TypeThere]:
+        """The database's types."""
+        found = self._rows(self._metadata.getTypeInfo(), *_TYPE)
+        return [
+            TypeThere(name, int(code), int(size or 0), parameters, unsigned.lower() in ("true", "1"))
+            for name, code, size, parameters, unsigned in found
         ]
 
     def key(self, table: Named) -> dict[str, int]:

@@ -14,7 +14,7 @@ from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.jvm.gateway import java_properties
 from sluice.sinks.jdbc.failures import database_errors
 from sluice.sinks.jdbc.options.names import staging_prefix
-from sluice.sinks.jdbc.statements import Target, staging
+from sluice.sinks.jdbc.statements import Target, append, bookkeeping, staging
 
 _TEXT = 12  # java.sql.Types.VARCHAR
 
@@ -66,13 +66,16 @@ class Database:
             yield
             self.end_transaction(doing)
         except BaseException:
-            with suppress(Py4JError, OSError):  # the connection is lost, and with it the transaction
-                self._connection.rollback()
+            self._roll_back()
             raise
         finally:
             self._in_transaction = False
             with suppress(Py4JError, OSError):
                 self._connection.setAutoCommit(True)
+
+    def _roll_back(self) -> None:
+        with suppress(Py4JError, OSError):  # the connection is lost, and with it the transaction
+            self._connection.rollback()
 
     def _bounded(self, doing: str) -> AbstractContextManager[None]:
         """A transaction around one statement, where its waits are the transaction's."""
@@ -148,6 +151,11 @@ class Database:
             )
         return found
 
+    @property
+    def has_schemas(self) -> bool:
+        """Whether its tables may be named with a schema."""
+        return self.dialect.schema_query is not None
+
     def row_limit(self) -> int | None:
         """The bytes that a row may have, where the connection breaks at a longer one."""
         found = self.rows(self.dialect.row_limit_query) if self.dialect.row_limit_query is not None else []
@@ -167,9 +175,19 @@ class Database:
         found = self.rows(self.dialect.columns_query, schema, name)
         return [DatabaseColumn(str(n), str(t), *(one == "1" for one in flags)) for n, t, *flags in found]
 
+    def create_bookkeeping(self, target: Target, doing: str) -> None:
+        """Create the sink's bookkeeping tables in a table's schema, unless they exist."""
+        with self.changing(doing):
+            for _, statement in bookkeeping(target):
+                self.run(statement, doing=doing)
+
     def create_staging(self, target: Target, name: str) -> None:
         """Make a staging table."""
         self.run(staging(target, name), doing="creating a staging table")
+
+    def append(self, target: Target, name: str) -> str:
+        """A statement that inserts a staging table's rows into the table."""
+        return append(target, name)
 
     def staging_tables(self, target: Target, table: str, instant: str | None = None) -> list[str]:
         """The names of an interval's staging tables, or of those of all of a table's intervals.
@@ -212,6 +230,13 @@ def connected(jvm: Any, address: JdbcAddress) -> Iterator[Database]:
         RetryableError: it doesn't answer.
         ActionRequiredError: the driver is missing, or the login is refused.
     """
+    if address.dialect.appends_only:
+        # Here, since it is made of what is above.
+        from sluice.sinks.jdbc.appends.database import connected as by_driver
+
+        with by_driver(jvm, address) as database:
+            yield database
+        return
     with database_errors("connecting to it", jvm, address):
         # Not by way of DriverManager, which hides drivers of other class loaders from its caller.
         driver = jvm.java.lang.Class.forName(address.dialect.driver).newInstance()

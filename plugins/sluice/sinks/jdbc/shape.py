@@ -36,12 +36,8 @@ class Shape:
 
     def prepare_bookkeeping(self) -> None:
         """Create the bookkeeping tables, shared by all tables of the schema, unless they exist."""
-        if self.has_bookkeeping():
-            return
-        doing = f"creating {POSITIONS} and {INSTANTS}"
-        with self._database.changing(doing):
-            for _, statement in statements.bookkeeping(self._table):
-                self._database.run(statement, doing=doing)
+        if not self.has_bookkeeping():
+            self._database.create_bookkeeping(self._table, f"creating {POSITIONS} and {INSTANTS}")
 
     def target(self, fields: Sequence[Mapping[str, Type]]) -> Target:
         """The table with the columns that an interval writes, in the database's spelling."""
@@ -75,9 +71,12 @@ class Shape:
         table = self._columns()
         if not table:
             if not create:
+                create_it = f"create it, or set {place}.auto_create to true."
+                if self._table.dialect.appends_only:
+                    create_it = "create it. If it is there, name it as the database does, in upper and lower case."
                 raise ActionRequiredError(
                     "The table isn't there.",
-                    next_step=f"create it, or set {place}.auto_create to true.",
+                    next_step=create_it,
                     table=self._key,
                     connection=self._database.address.connection,
                 )
@@ -95,9 +94,10 @@ class Shape:
         problems = list(found.problems)
         if found.missing and not evolve:
             names = ", ".join(row.name for row in found.missing)
+            or_evolve = "" if self._table.dialect.appends_only else f", set {place}.auto_evolve to true,"
             raise ActionRequiredError(
                 f"The table lacks columns that the rows have: {names}.",
-                next_step=f"add them, set {place}.auto_evolve to true, or leave them out in `transforms`.",
+                next_step=f"add them{or_evolve} or leave them out in `transforms`.",
                 table=self._key,
                 connection=self._database.address.connection,
             )

@@ -22,6 +22,7 @@ from sluice.protocol.quarantine import Quarantined
 from sluice.records.structs import Type
 from sluice.schemas.pinner import RecordPinner
 from sluice.schemas.registry.config import Registries, registry_of_environment
+from sluice.sinks.jdbc.appends.table import AppendedTable, require_appends
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.options.names import schema_and_name
@@ -82,17 +83,20 @@ class JdbcSink:
         require_known(address)
         with self._jvm() as jvm, connected(jvm.jvm, address) as database:
             schema, name = schema_and_name(self._options.table)
-            if schema and database.dialect.schema_query is None:
+            if schema and not database.has_schemas:
                 raise ActionRequiredError(
                     f"{database.dialect.name} has no schemas.",
                     next_step=f"name the table {name} alone in {self._pipeline.sink.place}.table.",
                     table=self._options.table,
                 )
+            if database.dialect.appends_only:
+                require_appends(self._pipeline, self._options, database.dialect.name)
+            opens = AppendedTable if database.dialect.appends_only else JdbcTable
             where = (database.schema_of(schema), name)
             wait = self._pipeline.control.clock_wait
             self._database = database
             try:
-                yield JdbcTable(
+                yield opens(
                     database,
                     jvm,
                     *where,

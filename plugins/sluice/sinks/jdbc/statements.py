@@ -71,19 +71,26 @@ def listed(names: Sequence[str], prefix: str = "") -> str:
     return ", ".join(f"{prefix}{sql_quoted(name)}" for name in names)
 
 
-def bookkeeping(target: Target) -> Iterator[tuple[str, str]]:
-    """Names of the bookkeeping tables, and the statements that create them."""
-    long_text, options = target.dialect.long_text, target.dialect.table_options
+def bookkeeping(target: Target, long_text: str | None = None) -> Iterator[tuple[str, str]]:
+    """Names of the bookkeeping tables, and the statements that create them.
+
+    Args:
+        target: a table of their schema.
+        long_text: the type for texts of any length; None for the dialect's.
+    """
+    dialect = target.dialect
+    long_text, options = long_text or dialect.long_text, dialect.table_options
+    creates, number = dialect.creates, dialect.whole_number
     yield (
         POSITIONS,
-        f"CREATE TABLE IF NOT EXISTS {target.own(POSITIONS)} "
+        f"{creates} {target.own(POSITIONS)} "
         f"(sink_table VARCHAR(200) NOT NULL PRIMARY KEY, instant VARCHAR(17), metadata {long_text}){options}",
     )
     yield (
         INSTANTS,
-        f"CREATE TABLE IF NOT EXISTS {target.own(INSTANTS)} "
+        f"{creates} {target.own(INSTANTS)} "
         "(sink_table VARCHAR(200) NOT NULL, instant VARCHAR(17) NOT NULL, state VARCHAR(9) NOT NULL, "
-        "rests_on VARCHAR(17), completed VARCHAR(17), rows_written BIGINT, rows_deleted BIGINT, "
+        f"rests_on VARCHAR(17), completed VARCHAR(17), rows_written {number}, rows_deleted {number}, "
         f"metadata {long_text}, PRIMARY KEY (sink_table, instant)){options}",
     )
 
@@ -115,8 +122,13 @@ def staging(target: Target, name: str) -> str:
 
 def append(target: Target, name: str) -> str:
     """A statement that inserts a staging table's rows into the table."""
-    columns = listed(target.columns)
-    return f"INSERT INTO {target.sql} ({columns}) SELECT {columns} FROM {target.own(name)}"
+    return append_as(target, name, [target.dialect.quoted(column) for column in target.columns])
+
+
+def append_as(target: Target, name: str, values: Sequence[str]) -> str:
+    """As `append`, with SQL for the value of each of the table's columns."""
+    columns = ", ".join(map(target.dialect.quoted, target.columns))
+    return f"INSERT INTO {target.sql} ({columns}) SELECT {', '.join(values)} FROM {target.own(name)}"
 
 
 def append_once(target: Target, name: str) -> str:

@@ -192,15 +192,8 @@ class JdbcTable(TransactionalTable):
     def open(self, instant: str) -> None:
         """Enter the interval as pending, with the commit on which it is based."""
         rests_on = self._plan_base()
-        if not self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key):
-            with self._database.changing("opening the interval"):
-                self._run(
-                    f"INSERT INTO {self._positions} (sink_table) SELECT ? WHERE NOT EXISTS "
-                    f"(SELECT 1 FROM {self._positions} WHERE sink_table = ?)",
-                    "opening the interval",
-                    self._key,
-                    self._key,
-                )
+        if not self._has_position():
+            self._add_position()
         with self._database.transaction("opening the interval"):
             self._run(
                 f"INSERT INTO {self._instants} (sink_table, instant, state, rests_on) VALUES (?, ?, 'pending', ?)",
@@ -284,7 +277,7 @@ class JdbcTable(TransactionalTable):
         gone = []
         for name in self._database.staging_tables(self._target, self._key, instant):
             try:
-                self._run(f"DROP TABLE IF EXISTS {self._target.own(name)}", "dropping a staging table")
+                self._run(f"{self._drops} {self._target.own(name)}", "dropping a staging table")
             except SluiceError as error:
                 log.warning("a staging table could not be dropped; the next interval tries again", reason=str(error))
             else:
@@ -295,10 +288,7 @@ class JdbcTable(TransactionalTable):
 
     def _turn(self, instant: str) -> Turn:
         """See `TransactionalTable`. Locks the table's position."""
-        lock = self._target.dialect.lock_row
-        found = self._database.rows(
-            f"SELECT instant FROM {self._positions} WHERE sink_table = ?{lock}", self._key, doing=COMMITTING
-        )
+        found = self._locked_position()
         last = found[0][0] if found else None
         state, rests_on = next(iter(self._interval("state, rests_on", instant)), (None, None))
         if state == "completed":
@@ -350,6 +340,10 @@ class JdbcTable(TransactionalTable):
         )
         if not completed:
             raise self._rolled_back(instant)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Delete the rows of committed intervals but the last ones."""
         self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND state = 'completed' AND instant < "
             f"(SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'completed' "
@@ -360,6 +354,28 @@ class JdbcTable(TransactionalTable):
         )
 
     # How
+
+    _drops = "DROP TABLE IF EXISTS"
+
+    def _has_position(self) -> bool:
+        return bool(self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key))
+
+    def _add_position(self) -> None:
+        with self._database.changing("opening the interval"):
+            self._run(
+                f"INSERT INTO {self._positions} (sink_table) SELECT ? WHERE NOT EXISTS "
+                f"(SELECT 1 FROM {self._positions} WHERE sink_table = ?)",
+                "opening the interval",
+                self._key,
+                self._key,
+            )
+
+    def _locked_position(self) -> list[tuple[str | None, ...]]:
+        """The table's row of positions, locked until the transaction ends."""
+        lock = self._target.dialect.lock_row
+        return self._database.rows(
+            f"SELECT instant FROM {self._positions} WHERE sink_table = ?{lock}", self._key, doing=COMMITTING
+        )
 
     def _interval(self, columns: str, instant: str) -> list[tuple[str | None, ...]]:
         return self._database.rows(

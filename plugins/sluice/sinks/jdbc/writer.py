@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sluice.connectors.connections import connection
 from sluice.connectors.data import SinkWriter, Written
 from sluice.databases.connection import address_of
-from sluice.databases.dialect import DatabaseColumn
+from sluice.databases.dialect import DatabaseColumn, Dialect
 from sluice.databases.fits import Fit
 from sluice.databases.thrown import is_of_reading, sql_exception
 from sluice.errors import ActionRequiredError
@@ -41,11 +41,12 @@ _WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
 
 @dataclass(frozen=True)
 class _Staging:
-    """A staging table, and the Spark SQL of the values sent to it, by the name of the database's column."""
+    """A staging table, the Spark SQL of the values sent to it, by the database's columns, and the database's dialect."""
 
     name: str
     table: str
     values: Mapping[str, str]
+    dialect: Dialect
 
 
 class JdbcWriter(SinkWriter):
@@ -81,7 +82,7 @@ class JdbcWriter(SinkWriter):
         )
         frame = frame.observe(_STAGED, *columns([f"count_if({DELETED} = 0) AS rows", f"sum({DELETED}) AS deletes"]))
         reach("jdbc.before_staging")
-        self._save(frame, staging.table)
+        self._save(frame, staging)
         counts = observed(frame._jdf, _STAGED)
         staged = Committable(
             rows=int(counts["rows"]),
@@ -113,13 +114,18 @@ class JdbcWriter(SinkWriter):
         number += (self._pinned.number or 0) * _STAGED_BY_ONE
         staged = staging_table(dialect.canonical(schema, first), self._start.transaction, self._attempt, number)
         database.create_staging(target, staged)
-        return _Staging(staged, target.own(staged), self._values(rows, found.found, database.row_limit()))
+        values = self._values(rows, found.found, dialect, database.row_limit())
+        return _Staging(staged, target.own(staged), values, dialect)
 
     def _values(
-        self, rows: Sequence[RowColumn], table: Mapping[str, DatabaseColumn], row_limit: int | None
+        self,
+        rows: Sequence[RowColumn],
+        table: Mapping[str, DatabaseColumn],
+        dialect: Dialect,
+        row_limit: int | None,
     ) -> dict[str, str]:
         """The values to send, by column; the first one fails the job if any value of a row doesn't fit."""
-        dialect, zone = self._address.dialect, self._pinned.db_timezone
+        zone = self._pinned.db_timezone
         fits = {row.name: sent(dialect, row, table[row.name], zone) for row in rows}
         problems = [fit.problem for fit in fits.values() if fit.problem is not None]
         problems += [words for row in rows for words in self._refused(row, table[row.name])]
@@ -162,18 +168,19 @@ class JdbcWriter(SinkWriter):
             found.append(f"CASE WHEN {keeps}{there} THEN {literal(words)} END")
         return found
 
-    def _save(self, frame: DataFrame, table: str) -> None:
+    def _save(self, frame: DataFrame, staging: _Staging) -> None:
         """Execute the frame once, with Spark's JDBC batch writer, so that its counts are those of `frame`."""
+        dialect = staging.dialect
         options = {
             **self._address.properties,
-            **self._address.dialect.batch_properties,
+            **dialect.batch_properties,
             "url": self._address.url,
-            "dbtable": table,
-            "driver": self._address.dialect.driver,
+            "dbtable": staging.table,
+            "driver": dialect.driver,
             "batchsize": str(self._pinned.batch_size),
-            "isolationLevel": self._address.dialect.isolation,
+            "isolationLevel": dialect.isolation,
         }
-        if self._address.dialect.one_writer:
+        if dialect.one_writer:
             options["numPartitions"] = "1"
         jvm = self._jvm
         writer = getattr(jvm, f"{_WRITER}.JdbcOptionsInWrite")

@@ -78,7 +78,7 @@ class JdbcReader:
                 next_step="compare the table with its source by a query in the database.",
             )
         self._require_one_server()
-        address = address_of(connection(self._reading["connection"]), as_source=True)
+        address = address_of(connection(self._reading["connection"]))
         tables = json.loads(self._reading[TABLES])
         frames = [
             self._table(address, topic, tables[topic], list(group), headers=headers)
@@ -213,7 +213,7 @@ class JdbcReader:
         text = str(error)
         if not self._reading:
             return None
-        address = address_of(connection(self._reading["connection"]), as_source=True)
+        address = address_of(connection(self._reading["connection"]))
         if address.dialect.driver and f"ClassNotFoundException: {address.dialect.driver}" in text:
             return no_driver(address)
         if not _THROWN.search(text):

@@ -61,7 +61,7 @@ def section_of(options: SourceOptions) -> JdbcTables:
 @contextmanager
 def looking(options: JdbcTables) -> Iterator[tuple[Ask, Engine]]:
     """A connection to the database for as long as the block; errors say which."""
-    address = address_of(connection(options.connection), as_source=True)
+    address = address_of(connection(options.connection))
     engine = engine_of(address)
     try:
         if options.has_horizon:

@@ -20,6 +20,8 @@ NUMBER = "_sluice_number"
 RANK, FIRST_LOG, LAST_LOG = "_sluice_rank", "_sluice_first_log", "_sluice_last_log"
 LONGEST = 63
 """The maximum length of a name in PostgreSQL, in bytes; in MariaDB it is 64 characters."""
+LONGEST_OWN = 55
+"""The maximum length of the names of Sluice's tables, in characters: a staging table's, of 7 digits at its end."""
 _MOST_PARTS = 2
 _COLUMN = 200  # characters of a table's name among the positions
 _FIRST_PRINTED = 32
