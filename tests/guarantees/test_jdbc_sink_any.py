@@ -276,25 +276,27 @@ READ = {
     "mysql": "id, b, s, i, d, f, m, t, n, born, v, hex(x), a, big, code",
 }
 RECORDS = (
-    "id BIGINT, b BOOLEAN, s SMALLINT, i INT, d DOUBLE, f FLOAT, m DECIMAL(31,18), t TIMESTAMP, n TIMESTAMP, born DATE, "
-    "v STRING, x BINARY, a ARRAY<INT>, big DECIMAL(12,2), code STRING"
+    "id BIGINT, b BOOLEAN, s SMALLINT, i INT, d DOUBLE, f FLOAT, m DECIMAL(31,18), t TIMESTAMP, n TIMESTAMP, "
+    "born DATE, v STRING, x BINARY, a ARRAY<INT>, big DECIMAL(12,2), code STRING"
 )
 
 
 def test_values_are_in_the_table_as_they_were_in_the_records(make, database):
     """And what of them each driver writes alike is compared by `sluice verify`."""
     table = make(database, TYPES[database.name], 1, section={"schema": RECORDS})
-    rows = [
+    strict = {"x": "AP8B"} if database.name == "derby" else {}  # it takes no null of a BLOB for one of VARCHAR's bytes
+    rows: list[dict[str, Any]] = [
         {"id": 1, "b": True, "s": -32768, "i": 2**31 - 1, "d": 0.1, "f": 1.5, "m": "1234567890123.123456789012345678",
          "t": "2026-03-29T01:30:00.123456Z", "n": "2026-03-29T03:30:00.654321+02:00", "born": "1582-10-04",
          "v": "ü\t'\"\\ 🙂 ", "x": "AP8B", "a": [1, None, 3], "big": "9999999999.99", "code": "übe"},
-        {"id": 2, "t": "0001-01-01T00:00:00.000001Z", "n": "9999-12-31T23:59:59.999999Z", "born": "9999-12-31", "v": ""},
-        {"id": 2**63 - 1},
+        {"id": 2, "t": "0001-01-01T00:00:00.000001Z", "n": "9999-12-31T23:59:59.999999Z", "born": "9999-12-31",
+         "v": "", **strict},
+        {"id": 2**63 - 1, **strict},
     ]  # fmt: skip
     table.flow.produce_values([json.dumps(row).encode() for row in rows])
     assert table.flow.interval().records == 3
     first, second, third = sorted(database.query(f'SELECT {READ[database.name]} FROM "{table.name}"'), key=_number)
-    assert third == (third[0], *[None] * 14)
+    assert third == (third[0], *[None] * 10, first[11] if strict else None, *[None] * 3)
     assert int(third[0]) == 2**63 - 1
     assert str(first[1]).lower() in ("true", "1")
     assert [float(one) for one in first[2:6]] == [-32768, 2**31 - 1, 0.1, 1.5]

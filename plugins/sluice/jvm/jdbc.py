@@ -44,11 +44,7 @@ def driver_of(jvm: Any, url: str, named: str = "") -> Any | None:
     """
     try:
         # Not by way of DriverManager, which hides drivers of other class loaders from its caller.
-        found = (
-            jvm.java.lang.Class.forName(named).getDeclaredConstructor([]).newInstance([])
-            if named
-            else jvm.java.sql.DriverManager.getDriver(url)
-        )
+        found = jvm.java.lang.Class.forName(named).newInstance() if named else jvm.java.sql.DriverManager.getDriver(url)
     except Py4JJavaError:
         return None
     return found if jvm.py4j.reflection.TypeUtil.isInstanceOf("java.sql.Driver", found) else None

@@ -41,7 +41,7 @@ _WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
 
 @dataclass(frozen=True)
 class _Staging:
-    """A staging table, the Spark SQL of the values sent to it, by the database's columns, and the database's dialect."""
+    """A staging table, the Spark SQL of the values sent to it, by the database's columns, and that one's dialect."""
 
     name: str
     table: str

@@ -1,4 +1,4 @@
-"""A connection to a database that only its JDBC driver knows, by the driver's metadata and the standard's statements."""
+"""A connection to a database that only its JDBC driver knows, by that driver's metadata and the standard's SQL."""
 
 from __future__ import annotations
 
