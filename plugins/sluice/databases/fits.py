@@ -169,6 +169,11 @@ def not_empty(fit: Fit) -> Fit:
     return _and(fit, f"{fit.value} = ''", "it is empty, which the database takes for null")
 
 
+def not_null(fit: Fit) -> Fit:
+    """Bytes for a driver that takes Spark's null of them for a BLOB alone."""
+    return _and(fit, f"{fit.value} IS NULL", "it is null, which the driver takes for a BLOB alone")
+
+
 def in_ascii(fit: Fit) -> Fit:
     """A text of ASCII alone, for columns that may replace other characters."""
     pattern = literal(r"[^\x00-\x7F]")

@@ -22,6 +22,7 @@ from sluice.databases.fits import (
     in_ascii,
     integer_in,
     not_empty,
+    not_null,
     of_length,
     of_octets,
     within_decimal,
@@ -52,6 +53,7 @@ class Habits:
         cast: SQL that makes a time of a text, with `{}` for the text and `{kind}` for the type.
         narrow: whether texts of types other than NCHAR, NVARCHAR and NCLOB may have fewer characters than Unicode has.
         empty_is_null: whether an empty text becomes null.
+        strict_nulls: whether its driver takes Spark's null of a text for a CLOB alone, and that of bytes for a BLOB.
         largest: the size of a type that is written as MAX; 0 for none.
         unfit_query: see `Dialect`.
     """
@@ -60,6 +62,7 @@ class Habits:
     cast: str = "CAST({} AS {kind})"
     narrow: bool = False
     empty_is_null: bool = False
+    strict_nulls: bool = False
     largest: int = 0
     unfit_query: str | None = None
 
@@ -67,6 +70,7 @@ class Habits:
 _SQL_SERVER = Habits(times=("date", "datetime2", "datetimeoffset"), narrow=True, largest=2**31 - 1)
 HABITS: Final = MappingProxyType(
     {
+        "derby": Habits(cast="CAST(CAST({} AS VARCHAR(40)) AS {kind})", strict_nulls=True),
         "jtds": _SQL_SERVER,
         "mysql": Habits(
             times=("date", "datetime"),  # a TIMESTAMP is converted by the session's zone
@@ -84,7 +88,7 @@ HABITS: Final = MappingProxyType(
         "sqlserver": _SQL_SERVER,
     }
 )
-"""By the part of a JDBC URL after `jdbc:`, by the databases' manuals alone."""
+"""By the part of a JDBC URL after `jdbc:`; all but Derby's by the databases' manuals alone."""
 
 
 class AnyDatabase(Dialect):
@@ -150,6 +154,8 @@ class AnyDatabase(Dialect):
             found = _time(value, kind, name, numbers, zone)
         else:
             found = _plain(value, kind, name, numbers)
+            if found is not None and self.habits.strict_nulls and kind == "binary" and name != "blob":
+                found = not_null(found)
         return self.misfit(kind, column) if found is None else found
 
     def _text(self, value: str, kind: Type, name: str, numbers: list[int], zone: str) -> Fit | None:

@@ -70,8 +70,11 @@ class Database:
             raise
         finally:
             self._in_transaction = False
-            with suppress(Py4JError, OSError):
-                self._connection.setAutoCommit(True)
+            self._end_transactions()
+
+    def _end_transactions(self) -> None:
+        with suppress(Py4JError, OSError):
+            self._connection.setAutoCommit(True)
 
     def _roll_back(self) -> None:
         with suppress(Py4JError, OSError):  # the connection is lost, and with it the transaction

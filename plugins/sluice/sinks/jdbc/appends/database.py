@@ -14,7 +14,7 @@ from sluice.databases.address import JdbcAddress
 from sluice.databases.dialect import DatabaseColumn
 from sluice.databases.jdbc.client import Driver, Named, no_driver
 from sluice.databases.jdbc.dialect import AnyDatabase
-from sluice.databases.jdbc.types import TIMES, ColumnThere, TypeThere, long_text
+from sluice.databases.jdbc.types import TEXTS, TIMES, ColumnThere, TypeThere, long_text
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.gateway import java_properties
 from sluice.jvm.jdbc import driver_of
@@ -33,6 +33,7 @@ class DriverDatabase(Database):
 
     def __init__(self, jvm: Any, address: JdbcAddress, connection: Any) -> None:
         super().__init__(jvm, address, connection)
+        self._lost = False
         with self._asking():
             self._metadata = connection.getMetaData()
             self._driver = Driver(connection, 0)
@@ -67,12 +68,22 @@ class DriverDatabase(Database):
         )
 
     def _roll_back(self) -> None:
-        """See `Database`. A connection that can't roll back is lost: turning autocommit on again would commit."""
+        """See `Database`. A connection that can't is ended: to close it or to turn autocommit on could commit."""
         try:
             self._connection.rollback()
         except (Py4JError, OSError):
+            self._lost = True
             with suppress(Py4JError, OSError):
                 self._connection.abort(self._jvm.java.util.concurrent.ForkJoinPool.commonPool())
+
+    def _end_transactions(self) -> None:
+        if not self._lost:
+            super()._end_transactions()
+
+    def close(self) -> None:
+        """See `Database`."""
+        if not self._lost:
+            super().close()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -125,10 +136,7 @@ class DriverDatabase(Database):
 
     def create_bookkeeping(self, target: Target, doing: str) -> None:
         """See `Database`. Where two processes create one at the same time, one of them finds the other's."""
-        text = long_text(self._types)
-        if text is None:
-            raise self.unfit_for("it has no type for long texts, by its driver")
-        for name, statement in bookkeeping(target, text):
+        for name, statement in bookkeeping(target, self._long_text()):
             if self.has_table(target.schema, name):
                 continue
             try:
@@ -153,7 +161,7 @@ class DriverDatabase(Database):
         self.run(f"CREATE TABLE {target.own(name)} ({declared})", doing="creating a staging table")
         made = {one.name: one for one in self._columns(target.schema, name)}
         for one in wanted:
-            if one.family not in TIMES and _kind(made[one.name]) != _kind(one):
+            if self._staged_as(one) == self._declared(one) and _kind(made[one.name]) != _kind(one):
                 self.run(f"DROP TABLE {target.own(name)}", doing="dropping a staging table")
                 raise ActionRequiredError(
                     f"A second column of the type of `{one.name}` can't be made by what the driver tells of it: "
@@ -187,6 +195,12 @@ class DriverDatabase(Database):
         assert isinstance(dialect, AnyDatabase)
         return dialect.habits
 
+    def _long_text(self) -> str:
+        found = long_text(self._types)
+        if found is None:
+            raise self.unfit_for("it has no type for long texts, by its driver")
+        return found
+
     def _named(self, schema: str, name: str) -> Named | None:
         with self._asking():
             found = self._driver.tables(self._driver.pattern(name))
@@ -201,6 +215,8 @@ class DriverDatabase(Database):
         return column.declared(self._types, self._habits.largest)
 
     def _staged_as(self, column: ColumnThere) -> str:
+        if self._habits.strict_nulls and column.family in (*TEXTS, *TIMES):
+            return self._long_text()
         return "VARCHAR(40)" if column.family in TIMES else self._declared(column)
 
     def _value(self, column: ColumnThere) -> str:
