@@ -69,6 +69,7 @@ ONE_PLACE = {
             "rows/times.py",
             "connect/transforms.py",  # steps of the user's
             "sinks/files/options/partitioning.py",  # from the number of a stretch
+            "databases/jdbc/dialect.py",  # Oracle's own, of the sink's text
             "databases/mariadb/engine.py",  # from a number that the database was asked for
             "databases/postgresql/engine.py",
             "sources/jdbc/reader.py",

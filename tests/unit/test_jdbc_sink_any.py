@@ -98,7 +98,8 @@ HELD = [
     ("binary", "binary(4)", "<> 4"), ("boolean", "boolean", None), ("boolean", "bit", None),
     ("float", "real", "NaN"), ("float", "double", "NaN"), ("double", "double", "NaN"), ("double", "float(53)", "NaN"),
     ("date", "date", "year"), ("timestamp", "timestamp(3)", "more than 3 digits"),
-    ("timestamp_ntz", "timestamp(9)", "year"), ("timestamp", "timestamp(6) with time zone", "year"), (STRUCT, "clob(2147483647)", "code 0"),
+    ("timestamp_ntz", "timestamp(9)", "year"), ("timestamp", "timestamp(6) with time zone", "year"),
+    (STRUCT, "clob(2147483647)", "code 0"),
 ]  # fmt: skip
 REFUSED = [
     ("string", "bigint"), ("string", "timestamp(6)"), ("string", "of the type uuid"), ("string", "varbinary(20)"),

@@ -237,8 +237,8 @@ def connected(jvm: Any, address: JdbcAddress) -> Iterator[Database]:
         # Here, since it is made of what is above.
         from sluice.sinks.jdbc.appends.database import connected as by_driver
 
-        with by_driver(jvm, address) as database:
-            yield database
+        with by_driver(jvm, address) as appends:
+            yield appends
         return
     with database_errors("connecting to it", jvm, address):
         # Not by way of DriverManager, which hides drivers of other class loaders from its caller.
