@@ -21,7 +21,9 @@ from sluice.sinks.jdbc.appends.table import require_appends
 from sluice.sinks.jdbc.options.names import LONGEST_OWN, staging_table
 from sluice.sinks.jdbc.statements import Target
 
+ZONED = "TIMESTAMP WITH TIME ZONE"
 H2 = (
+    TypeThere(ZONED, 2014, 35, "SCALE"),
     TypeThere("CHARACTER VARYING", 12, 10**9, "LENGTH"), TypeThere("NUMERIC", 2, 10**5, "PRECISION,SCALE"),
     TypeThere("TIMESTAMP", 93, 29, "SCALE"), TypeThere("CHARACTER LARGE OBJECT", 2005, 2**31 - 1, "LENGTH"),
     TypeThere("DOUBLE PRECISION", 8, 53), TypeThere("BIGINT", -5, 64), TypeThere("BINARY", -2, 10**9, "LENGTH"),
@@ -42,6 +44,7 @@ THERE = [
     ("h2", H2, ("NUMERIC", 2, 9, 2), "numeric(9,2)", "NUMERIC(9,2)"),
     ("h2", H2, ("DECFLOAT", 2, 10, 0), "numeric", "DECFLOAT(10,0)"),
     ("h2", H2, ("TIMESTAMP", 93, 23, 3), "timestamp(3)", "TIMESTAMP(3)"),
+    ("h2", H2, (ZONED, 2014, 32, 6), "timestamp(6) with time zone", "TIMESTAMP(6) WITH TIME ZONE"),
     ("h2", H2, ("UUID", -2, 16, 0), "of the type uuid", None),
     ("h2", H2, ("JSON", 1111, 10**9, 0), "of the type json", "JSON"),
     ("h2", H2, ("BINARY", -2, 4, 0), "binary(4)", "BINARY(4)"),

@@ -162,7 +162,8 @@ class ColumnThere:
             return name.replace("()", f"({numbers})")
         there = [one for one in types if one.name.lower() == name.lower()]
         sized = any(_takes_numbers(one.parameters) for one in there) if there else family in _SIZED
-        return f"{name}({numbers})" if sized else name
+        first, zone, rest = name.partition(" ") if family in TIMES else (name, "", "")  # TIMESTAMP(6) WITH TIME ZONE
+        return f"{first}({numbers}){zone}{rest}" if sized else name
 
 
 _SIZED = ("char", "varchar", "nchar", "nvarchar", "binary", "varbinary", "numeric", "decimal")

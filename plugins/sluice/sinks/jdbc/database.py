@@ -234,7 +234,7 @@ def connected(jvm: Any, address: JdbcAddress) -> Iterator[Database]:
         ActionRequiredError: the driver is missing, or the login is refused.
     """
     if address.dialect.appends_only:
-        # Here, since it is made of what is above.
+        # Here, since it is made from the class above.
         from sluice.sinks.jdbc.appends.database import connected as by_driver
 
         with by_driver(jvm, address) as appends:
