@@ -17,6 +17,7 @@ from sluice.pipeline import Pipeline
 from sluice.protocol.messages import PlannedRange
 from sluice.records.settings import Converter
 from sluice.sources.files import cleaning as cleaning_of
+from sluice.sources.files import hdfs
 from sluice.sources.files import source as source_of_files
 from sluice.sources.files.avro import fault
 from sluice.sources.files.cleaning import Cleaning
@@ -30,9 +31,12 @@ from sluice.sources.files.entries import (
     encoded,
     is_read,
     new_lines,
+    path_of,
     require_rows,
+    root_of,
     whole_file,
 )
+from sluice.sources.files.hdfs import uri_of as uri_of_hdfs
 from sluice.sources.files.known import Known
 from sluice.sources.files.options import FORMAT, FilesOfFolder
 from sluice.sources.files.reader import FilesReader
@@ -40,7 +44,7 @@ from sluice.sources.files.rows import is_damage
 from sluice.sources.files.s3 import bucket_of, key_of, of_source
 from sluice.sources.files.s3 import uri_of as uri_of_object
 from sluice.sources.files.source import FilesSource
-from sluice.storages import S3
+from sluice.storages import HADOOP, S3
 
 SECTION = {"path": "/data/in", "log": "files"}
 ARCHIVE = {"clean_source": "archive", "on_change": "reread"}
@@ -115,6 +119,51 @@ def test_an_object_comes_back_from_its_uri():
         assert not set(" ?#\n+ä").intersection(uri)
 
 
+def test_a_file_of_hdfs_comes_back_from_its_uri():
+    for root in ("hdfs://namenode:8020", "hdfs://"):
+        for path in ("/in/a b", "/a+b", "/a%20b", "/ä€😀", "/a?b#c", "/a\nb"):
+            uri = uri_of_hdfs(root, path)
+            assert (root_of(uri), path_of(uri)) == (root, path)
+            assert not set(" ?#\n+ä").intersection(uri)
+
+
+def proto(**fields):
+    """A Protobuf message of fields that are named by their numbers: `_1=2`."""
+
+    def number(value):
+        return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + number(value >> 7)
+
+    made = b""
+    for name, values in fields.items():
+        for value in values if isinstance(values, list) else [values]:
+            tag = int(name[1:]) << 3
+            if isinstance(value, bytes):
+                made += number(tag | 2) + number(len(value)) + value
+            elif isinstance(value, float):
+                made += number(tag | 1) + bytes(8)
+            else:
+                made += number(tag) + number(value)
+    return made
+
+
+def test_a_page_of_hdfs_is_decoded_as_the_name_node_sends_it():
+    """Fields that aren't looked at, of any kind, are passed over; a folder has no blocks."""
+    facts = {"_4": proto(_1=0o644), "_5": b"user", "_99": 1.5}
+    folder = proto(_1=1, _2=b"deep", _3=0, **facts, _7=1_700_000_000_000, _13=16_386)
+    file = proto(
+        _1=2, _2="ä.csv".encode(), _3=2**40, _7=1_700_000_000_001, **facts, _12=proto(_1=5, _3=0), _13=2**40 + 1
+    )
+    written = proto(_1=2, _2=b"", _3=0, _7=1_700_000_000_002, _12=proto(_1=0, _2=[b"x" * 300] * 2, _3=1), _13=9)
+    page, remaining = hdfs._decoded(proto(_1=[folder, file, written], _2=7))
+    assert remaining == 7
+    assert [tuple(one) for one in page] == [
+        ("deep", True, False, 0, 1_700_000_000_000, 16_386, False),
+        ("ä.csv", False, True, 2**40, 1_700_000_000_001, 2**40 + 1, False),
+        ("", False, True, 0, 1_700_000_000_002, 9, True),
+    ]
+    assert hdfs._decoded(b"") == ([], 0)
+
+
 def test_an_object_is_the_same_by_its_etag_whenever_it_was_put():
     found = Found("s3a://lake/a", 5, 3_000_000, "e1")
     entry = whole_file(found, None)
@@ -159,10 +208,10 @@ def test_an_object_has_to_be_the_same_at_both_looks(after, says, monkeypatch):
         reader.require_unchanged([planned])
 
 
-def test_an_answer_of_s3_is_told_of_the_source_and_asks_for_no_right_to_write():
-    for row in S3:
+def test_an_answer_of_a_storage_is_told_of_the_source_and_asks_for_no_right_to_write():
+    for row in (*S3, *HADOOP):
         assert "table" not in of_source(row.what)
-        assert "put and delete" not in of_source(row.next_step)
+        assert not any(one in of_source(row.next_step) for one in ("put and delete", "write access"))
 
 
 def test_a_bucket_has_the_section_s_connection():
@@ -453,7 +502,11 @@ class TestGrowing:
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"path": "hdfs:///in"}, "on a disk, such as /data/in, or in a bucket"),
+        ({"path": "gs://bucket/in"}, "on a disk, such as /data/in, in a bucket"),
+        ({"path": "hdfs://namenode//in"}, "a name between slashes is empty"),
+        ({"path": "hdfs:///data/../in"}, "made of dots"),
+        ({"path": "hdfs://namenode/in", "grows": True}, "once it is closed"),
+        ({"path": "hdfs://namenode/in", "connection": "aws_default"}, "for a path on s3a://"),
         ({"path": "s3a://bucket//in"}, "a name between slashes is empty"),
         ({"path": "s3a://bucket/in", "grows": True}, "an object never grows"),
         ({"connection": "aws_default"}, "for a path on s3a://"),
@@ -465,6 +518,7 @@ class TestGrowing:
         ({"clean_source": "delete"}, "needs `on_change: reread`"),
         ({"clean_source": "delete", "on_change": "reread", "grows": True}, "leave old ones to logrotate"),
         ({"clean_source": "delete", "on_change": "reread", "path": "s3a://b/in"}, "lifecycle rule"),
+        ({"clean_source": "delete", "on_change": "reread", "path": "hdfs://n/in"}, "those of HDFS stay"),
         ({**ARCHIVE, "archive_path": "s3a://b/done"}, "a folder of a disk"),
         ({**ARCHIVE, "archive_path": "/data/in/done"}, "neither within the other"),
         ({**ARCHIVE, "archive_path": "/data"}, "neither within the other"),

@@ -63,17 +63,22 @@ class SourceConformance(ABC):
             had their effect, as (object, name). None of them, where they can't be replaced.
         isolation: the section's `read_isolation`.
         value_type: Spark's type of a record's value, where it isn't bytes; `said` takes these out of it.
+        own_headers: whether the source itself gives each record headers.
     """
 
     calls: ClassVar[Sequence[tuple[Any, str]]] = ()
     isolation: ClassVar[str] = "read_committed"
     value_type: ClassVar[str] = "binary"
+    own_headers: ClassVar[bool] = False
 
     # The subclass
 
     @abstractmethod
-    def topics(self, folder: Path) -> tuple[str, str]:
-        """The names of two topics of one partition each; made when they are first asked for, without a record."""
+    def topics(self, folder: Path) -> Sequence[str]:
+        """The names of two topics of one partition each; made when they are first asked for, without a record.
+
+        A source that reads one topic has one.
+        """
 
     @abstractmethod
     def source(self, folder: Path) -> Source:
@@ -153,7 +158,7 @@ class SourceConformance(ABC):
         self.make_again(tmp_path, topics[0])
         after = self.source(tmp_path).topic_ids(topics)
         assert before[topics[0]] != after[topics[0]]
-        assert before[topics[1]] == after[topics[1]]
+        assert [before[other] for other in topics[1:]] == [after[other] for other in topics[1:]]
 
     def test_what_was_read_is_not_said_to_be_gone(self, tmp_path: Path) -> None:
         """Of a topic that lost nothing, and of none at all."""
@@ -212,7 +217,8 @@ class SourceConformance(ABC):
             assert [(row["topic"], row["partition"]) for row in rows] == [bounds.topic_partition[1:]] * 2
             assert [self.said(row["value"]) for row in rows] == [b"one", b"two"]
             assert [row["key"] for row in rows] == [bytearray(b"k") if keyed else None, None]
-            assert not any(row["headers"] for row in rows if headers)
+            if headers:
+                assert [bool(row["headers"]) for row in rows] == [self.own_headers] * 2
 
     def test_a_range_begins_and_ends_where_it_is_told(self, tmp_path: Path) -> None:
         """Each stretch of a topic, the empty ones among them; the end is not read."""
@@ -249,18 +255,23 @@ class SourceConformance(ABC):
         assert len(first[0]) == 3
 
     def test_each_range_is_a_task_of_its_own(self, tmp_path: Path) -> None:
-        """By its task it is known which range's rows a file holds; nothing of another topic is among them."""
-        a, b = self.topics(tmp_path)
-        self.add(tmp_path, a, _records(2))
-        self.add(tmp_path, b, _records(3))
-        ranges = [_range(self._one(tmp_path, topic)) for topic in (b, a)]
+        """By its task it is known which range's rows a file holds; nothing of another range is among them."""
+        topics = self.topics(tmp_path)
+        for number, topic in enumerate(topics, 3):
+            self.add(tmp_path, topic, _records(number))
+        bounds = [self._one(tmp_path, topic) for topic in topics]
+        middle = self._offsets(tmp_path, bounds[0])[2]
+        ranges = [_range(bounds[0], start=middle), *map(_range, bounds[1:]), _range(bounds[0], end=middle)]
         frame = self._frame(tmp_path, ranges)
-        assert frame.rdd.getNumPartitions() == 2
-        found = frame.selectExpr("topic", "spark_partition_id() AS task").collect()
-        tasks = {topic: {row["task"] for row in found if row["topic"] == topic} for topic in (a, b)}
-        assert sorted(len(numbers) for numbers in tasks.values()) == [1, 1]
-        assert tasks[a] != tasks[b]
-        assert len(found) == 5
+        assert frame.rdd.getNumPartitions() == len(ranges)
+        found = frame.selectExpr("topic", "offset", "spark_partition_id() AS task").collect()
+        tasks = [
+            [row["task"] for row in found if row["topic"] == one.topic and one.start <= row["offset"] < one.end]
+            for one in ranges
+        ]
+        assert [len(numbers) for numbers in tasks] == [1, *range(4, 3 + len(topics)), 2]
+        assert len({frozenset(numbers) for numbers in tasks}) == len(ranges) == len({n for t in tasks for n in t})
+        assert sum(map(len, tasks)) == len(found)
 
     def test_a_read_that_cannot_deliver_all_fails(self, tmp_path: Path) -> None:
         """Offsets that aren't there must not be taken for offsets without a record.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -24,6 +25,8 @@ IGNORED = ("_", ".")
 """How names of files and folders begin that are never read."""
 OBJECTS = "s3a://"
 """How the URI of an object in a bucket begins."""
+HDFS = "hdfs://"
+"""How the URI of a file of HDFS begins."""
 _COPYING = (".tmp", "._COPYING_")
 
 
@@ -34,7 +37,8 @@ class Found(NamedTuple):
         path: its URI.
         size: its bytes.
         modified: when it was changed, in microseconds since 1970; an object, in whole seconds.
-        id: what the storage knows it by: the number of its inode, whatever it is called; an object's ETag.
+        id: what the storage knows it by: the number of its inode, whatever it is called; an object's ETag. A file of
+            HDFS that is open for writing has another one.
     """
 
     path: str
@@ -177,6 +181,17 @@ def is_read(name: str, path: str, include: tuple[str, ...], exclude: tuple[str, 
     if name.startswith(IGNORED) or name.endswith(_COPYING):
         return False
     return any(map(matches, include)) and not any(map(matches, exclude))
+
+
+def root_of(uri: str) -> str:
+    """A URI without its path: the file system or bucket."""
+    scheme, separator, rest = uri.partition("://")
+    return scheme + separator + rest.partition("/")[0]
+
+
+def path_of(uri: str) -> str:
+    """A file's path, from its URI."""
+    return unquote(uri.removeprefix(root_of(uri)))
 
 
 def require_rows(found: Found, kind: str) -> None:

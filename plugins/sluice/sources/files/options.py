@@ -15,7 +15,7 @@ from sluice.records.settings import Converter
 from sluice.sections import Duration, OneOrMore, TablePath
 
 _HIDDEN = ("topics", "topics_pattern", "key", "max_future", "max_records", "until")
-_DISK, _BUCKET = "file://", "s3a://"
+_DISK, _BUCKET, _HDFS = "file://", "s3a://", "hdfs://"
 _ROWS = "sluice.rows.converters.row:Converter"
 FORMAT = "files.format"
 """The option of `value` for the format of files whose rows are records."""
@@ -28,8 +28,8 @@ class FilesOfFolder(SourceOptions):
     reader: ClassVar[str] = "sluice.sources.files.reader:FilesReader"
 
     path: TablePath
-    """The folder: on a disk that START and all Spark executors see under this path, or in a bucket, as
-    `s3a://bucket/folder`. Folders in it are read, too."""
+    """The folder: on a disk that START and all Spark executors see under this path, in a bucket, as
+    `s3a://bucket/folder`, or on HDFS, as `hdfs://namenode/folder`. Folders in it are read, too."""
     connection: str = ""
     """For a folder on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
     Hadoop's settings."""
@@ -83,8 +83,13 @@ class FilesOfFolder(SourceOptions):
     @field_validator("path")
     @classmethod
     def _can_be_read(cls, path: str) -> str:
-        if not path.startswith((_DISK, _BUCKET)):
-            raise ValueError("a folder is on a disk, such as /data/in, or in a bucket, as s3a://bucket/in")
+        if not path.startswith((_DISK, _BUCKET, _HDFS)):
+            raise ValueError(
+                "a folder is on a disk, such as /data/in, in a bucket, as s3a://bucket/in, or on HDFS, as "
+                "hdfs://namenode/in"
+            )
+        if path.startswith(_HDFS) and not {"", ".", ".."}.isdisjoint(path.removeprefix(_HDFS).split("/")[1:]):
+            raise ValueError("a name between slashes is empty or made of dots, for which HDFS has no path")
         if path.startswith(_BUCKET) and not all(path.removeprefix(_BUCKET).split("/")):
             raise ValueError("a name between slashes is empty, for which Hadoop has no path")
         return path
@@ -130,6 +135,8 @@ class FilesOfFolder(SourceOptions):
         require_bucket(self.connection or None, self.path)
         if self.grows and self.path.startswith(_BUCKET):
             raise ValueError("`grows` is for files of a disk: an object never grows, and a new one is read as a whole")
+        if self.grows and self.path.startswith(_HDFS):
+            raise ValueError("`grows` is for files of a disk: one of HDFS is read as a whole, once it is closed")
         return self
 
     @model_validator(mode="after")
@@ -140,6 +147,8 @@ class FilesOfFolder(SourceOptions):
             return self
         if self.path.startswith(_BUCKET):
             raise ValueError("`clean_source` is for files of a disk: give the bucket a lifecycle rule")
+        if self.path.startswith(_HDFS):
+            raise ValueError("`clean_source` is for files of a disk, and those of HDFS stay: leave it out")
         if self.grows:
             raise ValueError("`clean_source` is for files that don't grow: leave old ones to logrotate")
         if self.on_change != "reread":

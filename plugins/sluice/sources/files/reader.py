@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,11 +18,12 @@ from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.records import bad_record
 from sluice.sources.files.disk import SCHEME, Disk
-from sluice.sources.files.entries import BITS, OBJECTS, Entry, Found, Storage
+from sluice.sources.files.entries import BITS, Entry, Found, Storage, path_of, root_of
+from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.log import entries
 from sluice.sources.files.options import FORMAT
 from sluice.sources.files.rows import RowsOfFiles, UnreadableFileError, is_damage
-from sluice.sources.files.s3 import SETTING, Bucket, bucket_of, of_source
+from sluice.sources.files.s3 import SETTING, of_source
 from sluice.sources.files.scan import FACTS, Stretch, scan
 from sluice.sources.kafka.cluster import KafkaCluster
 from sluice.storages import of_storage
@@ -55,7 +55,7 @@ class FilesReader:
     def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
         self._spark, self._settings = spark, settings
         self._disk = Disk()
-        self._buckets: dict[str, Bucket] = {}
+        self._remote: dict[str, Storage] = {}
         self._seen: dict[str, Found] = {}
         self._known: dict[PlannedRange, list[Stretch]] = {}
         self._rows: RowsOfFiles | None = None
@@ -111,13 +111,13 @@ class FilesReader:
             yield from pool.map(lambda storage, path: storage.look(path), storages, paths)
 
     def _storage(self, path: str) -> Storage:
-        if not path.startswith(OBJECTS):
+        if path.startswith(SCHEME):
             return self._disk
-        name = bucket_of(path)
-        if name not in self._buckets:
+        root = root_of(path)
+        if root not in self._remote:
             session: Any = self._spark._jsparkSession
-            self._buckets[name] = Bucket(self._spark._jvm, session.sessionState().newHadoopConf(), name)
-        return self._buckets[name]
+            self._remote[root] = storage_of(self._spark._jvm, session.sessionState().newHadoopConf(), path)
+        return self._remote[root]
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
         """The error for a bad record, with its file and line, and for a file that can't be read."""
@@ -162,15 +162,15 @@ class FilesReader:
                 **where,
             )
         if file is not None:
-            answer = of_storage(text, file)
-            if file.startswith(OBJECTS) and answer.means == "act":
+            answer, on_disk = of_storage(text, file), file.startswith(SCHEME)
+            if answer.means == "act" and not on_disk:
                 error = answer.error(words={"path": SETTING}, file=file, **where)
                 error.reword(of_source)
                 return error
             return RetryableError(
                 "A file can't be read by a Spark executor.",
-                next_step="the task is retried, and names a file that is gone; if none is, mount the folder on all "
-                "executors under the same path.",
+                next_step="the task is retried, and names a file that is gone; if none is, "
+                + ("mount the folder on all executors under the same path." if on_disk else "look at the reason."),
                 file=file,
                 reason=_reason(text),
                 **where,
@@ -186,7 +186,7 @@ class FilesReader:
     def _named(self, text: str, ranges: Sequence[PlannedRange]) -> str | None:
         """The file that Spark names; of paths that begin alike it is the longest."""
         paths = (e.path for r in ranges for _, e in self._entries(r))
-        named = (path for path in paths if path in text or unquote(path).removeprefix(SCHEME) in text)
+        named = (path for path in paths if path in text or path_of(path) in text)
         return max(named, key=len, default=None)
 
     def _place(self, ranges: Sequence[PlannedRange], partition: int, offset: int) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from sluice.records.fits import unassignable
 from sluice.records.structs import Type, same_but_for_case
 from sluice.rows.conform import conform, type_of
 from sluice.sources.files.avro import MARKER, fault
-from sluice.sources.files.disk import place_of
-from sluice.sources.files.entries import OBJECTS
+from sluice.sources.files.disk import SCHEME, place_of
 from sluice.sources.files.scan import FACTS, Stretch, scan
 
 _AT_ONCE = 16  # files whose columns are looked at: in a bucket each takes some requests
@@ -210,11 +209,11 @@ class RowsOfFiles:
             schema, begin, end = reader.getSchema(), reader.previousSync(), source.length()
         finally:
             source.close()
-        if path.startswith(OBJECTS):
-            wrong = self._cut_off(configuration, place, begin, end)
-        else:
+        if path.startswith(SCHEME):
             with place_of(path).open("rb") as file:
                 wrong = fault(file, begin, end)
+        else:
+            wrong = self._cut_off(configuration, place, begin, end)
         if wrong is not None:
             raise UnreadableFileError(path, f"{_NOT_WHOLE}: {wrong}")
         if str(schema.getType().getName()) != "record":
@@ -227,7 +226,7 @@ class RowsOfFiles:
         return str(columns.json())
 
     def _cut_off(self, configuration: Any, place: Any, begin: int, end: int) -> str | None:
-        """Whether an object ends as a whole one does; its blocks would be a request each."""
+        """Whether an object, or a file of HDFS, ends as a whole one does; its blocks would be a request each."""
         stream = place.getFileSystem(configuration).open(place)
         try:
             markers = []

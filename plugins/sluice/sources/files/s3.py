@@ -109,6 +109,7 @@ class Bucket(S3Folder):
 def of_source(text: str) -> str:
     """What `sluice.storages` says of a table, of the files of a source."""
     only_read = text.replace("get, put and delete objects", "get objects (s3:GetObject)")
+    only_read = only_read.replace("read and write access", "the right to read")
     return only_read.replace("table's", "source's").replace("of the table", "of the source")
 
 

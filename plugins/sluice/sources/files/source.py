@@ -17,10 +17,9 @@ from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.sources.files.cleaning import Cleaning
-from sluice.sources.files.disk import Disk
+from sluice.sources.files.disk import SCHEME, Disk
 from sluice.sources.files.entries import (
     BITS,
-    OBJECTS,
     Entry,
     Found,
     Logged,
@@ -30,10 +29,10 @@ from sluice.sources.files.entries import (
     require_rows,
     whole_file,
 )
+from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.known import Compared, Known
 from sluice.sources.files.log import Appending, ensure_log, entries
 from sluice.sources.files.options import FilesOfFolder
-from sluice.sources.files.s3 import Bucket, bucket_of
 from sluice.sources.kafka.cluster import KafkaCluster
 
 _CLEANED_AT_ONCE = 10_000  # files of a COMMIT: a minute on a slow disk
@@ -176,7 +175,7 @@ class FilesSource:
 
     def _restore(self, known: Known, tp: TopicPartition) -> tuple[Remark, ...]:
         """Put back what a process that died in cleaning up has left aside, though no line waits if that fails."""
-        if self._options.grows or self._options.path.startswith(OBJECTS):
+        if self._options.grows or not self._options.path.startswith(SCHEME):
             return ()
         try:
             waiting = self._cleaning().restore(known.is_listed)
@@ -250,11 +249,12 @@ class FilesSource:
 
     @contextmanager
     def _storage(self) -> Iterator[Storage]:
-        if not self._options.path.startswith(OBJECTS):
+        path = self._options.path
+        if path.startswith(SCHEME):
             yield self._disk
             return
         with self._jvm() as jvm:
-            yield Bucket(jvm.jvm, jvm.storage.unwrap(), bucket_of(self._options.path))
+            yield storage_of(jvm.jvm, jvm.storage.unwrap(), path)
 
     def _read_on(self, topic: str, positions: dict[int, int], partition: int) -> Iterator[Logged]:
         for one in entries(self._settings, topic, partition, positions[partition]):
