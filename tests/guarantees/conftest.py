@@ -12,10 +12,12 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from sluice.local.broker import LocalBroker
+from sluice.local.home import SluiceHome
 from sluice.private import VARIABLE as PRIVATE
 from sluice.schemas.registry.config import VARIABLE
 
 from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, missing_mariadb, postgresql_programs
+from ..hdfs import LocalHdfs, ensure_hdfs
 from ..registry import LocalRegistry
 from ..s3 import LocalS3, class_paths, ensure_s3
 from .harness import Drivers, Flow, SharedJvm
@@ -101,6 +103,12 @@ def s3_drivers(s3, tmp_path_factory) -> Iterator[Drivers]:
     pool = Drivers(tmp_path_factory.mktemp("drivers"))
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="module")
+def hdfs(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHdfs]:
+    with LocalHdfs(ensure_hdfs(home), tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from tests.hdfs import LocalHdfs, ensure_hdfs
 from tests.s3 import ensure_s3
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
@@ -197,12 +196,6 @@ def test_s3_s_codes_to_botocore(home, answering):
 
 
 # HDFS
-
-
-@pytest.fixture(scope="module")
-def hdfs(home, tmp_path_factory) -> Iterator[LocalHdfs]:
-    with LocalHdfs(ensure_hdfs(home), tmp_path_factory.mktemp("hdfs")) as running:
-        yield running
 
 
 def test_hdfs_answers_for_real(hdfs, shared_jvm):

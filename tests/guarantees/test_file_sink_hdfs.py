@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.hdfs import LocalHdfs, ensure_hdfs
 
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Kafka, Pipeline, Sink, Source
@@ -25,12 +24,6 @@ from .harness.files import FileFlow, rows_in
 from .quarantined import consume
 
 STEPS = tuple((HadoopStorage, name) for name in ("create", "delete", "make_folder", "rename"))
-
-
-@pytest.fixture(scope="module")
-def hdfs(home, tmp_path_factory) -> Iterator[LocalHdfs]:
-    with LocalHdfs(ensure_hdfs(home), tmp_path_factory.mktemp("hdfs")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -80,9 +80,12 @@ class OfFiles(SourceConformance):
         admin = AdminClient({"bootstrap.servers": self._settings.bootstrap_servers, "log_level": 0})
         admin.delete_topics([topic])[topic].result(60)
         wait_for(lambda: topic not in admin.list_topics(timeout=10).topics, "the log to go", pause=0.1)
+        self.empty(folder)
+        ensure_log(self._settings, topic, 1)
+
+    def empty(self, folder):
         for file in (folder / "in").iterdir():
             file.unlink()
-        ensure_log(self._settings, topic, 1)
 
     def path(self, folder):
         """The folder, as a pipeline file names it."""
@@ -119,3 +122,35 @@ class TestRowsOfAvro(TestRowsOfParquet):
     """Likewise."""
 
     form = "avro"
+
+
+@pytest.mark.thorough
+class TestLinesOnHdfs(OfFiles):
+    """The test's folder has the same path on HDFS."""
+
+    @pytest.fixture(autouse=True)
+    def _on_hdfs(self, hdfs, shared_jvm, tmp_path):
+        self._jvm, self._uri = shared_jvm, f"{hdfs.uri}{tmp_path}/in"
+        with shared_jvm() as jvm:
+            self._hadoop = jvm.jvm.org.apache.hadoop.fs
+            at = self._hadoop.Path(self._uri)
+            self._files = at.getFileSystem(jvm.storage.unwrap())
+            self._files.mkdirs(at)
+            yield
+
+    def path(self, folder):
+        return self._uri
+
+    def source(self, folder):
+        made = super().source(folder)
+        made.use_jvm(self._jvm)
+        return made
+
+    def put(self, folder, name, content):
+        stream = self._files.create(self._hadoop.Path(f"{self._uri}/{name}"))
+        stream.write(content)
+        stream.close()
+
+    def empty(self, folder):
+        assert self._files.delete(self._hadoop.Path(self._uri), True)
+        self._files.mkdirs(self._hadoop.Path(self._uri))

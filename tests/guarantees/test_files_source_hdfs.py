@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.hdfs import LocalHdfs, ensure_hdfs
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sources.files.entries import path_of
 from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.hdfs import Hdfs
@@ -24,12 +23,6 @@ from .row_files import FORMATS
 
 ODD = ("a b", "a+b", "a%20b", "%", "ä€😀", "a?b=c&d", "a#b", "a\\b", "a'\"<>", "a|^`{}", "deep/c d", " x ")
 CHANGED = "was replaced or changed after it was listed"
-
-
-@pytest.fixture(scope="module")
-def hdfs(home, tmp_path_factory) -> Iterator[LocalHdfs]:
-    with LocalHdfs(ensure_hdfs(home), tmp_path_factory.mktemp("hdfs")) as running:
-        yield running
 
 
 class Folder:
@@ -396,3 +389,22 @@ def test_a_file_that_spark_may_not_read_needs_a_person(make, tmp_path_factory, m
         drivers.close()
     assert "No permission on the source's folder" in said
     assert f"file={loaded.folder.uri.replace(' %', '%20%25')}/a.csv" in said
+
+
+@pytest.mark.thorough  # each call waits for the name node for ten seconds
+def test_a_name_node_that_goes_away_is_asked_again(hdfs, make):
+    """By START and by the write job; what was listed is read when it is back."""
+    loaded = make()
+    loaded.put("a.csv", line(1))
+    hdfs.stop()
+    with pytest.raises(RetryableError, match="The source's file system doesn't answer") as caught:
+        loaded.flow.coordinator().start(loaded.flow.run())
+    assert caught.value.where["path"] == loaded.folder.uri
+    hdfs.start()
+    started = loaded.flow.start()
+    hdfs.stop()
+    assert "The source's file system doesn't answer" in loaded.fails(started)
+    hdfs.start()
+    loaded.flow.write(started).succeed()
+    loaded.flow.commit(started)
+    assert loaded.ids() == [1]

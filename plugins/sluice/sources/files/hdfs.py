@@ -74,7 +74,7 @@ class Hdfs:
             pages = self._pages(below)
             if below == root:
                 pages = _of_folder(pages, folder)
-            for one in (each for page in pages for each in page):
+            for one in (each for page in pages for each in page if each.name):  # else a file has replaced a folder
                 path = f"{below}/{one.name}"
                 if one.is_folder and not one.name.startswith(IGNORED):
                     waiting.append(path)

@@ -18,7 +18,7 @@ from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.records import bad_record
 from sluice.sources.files.disk import SCHEME, Disk
-from sluice.sources.files.entries import BITS, Entry, Found, Storage, path_of, root_of
+from sluice.sources.files.entries import BITS, HDFS, Entry, Found, Storage, path_of, root_of
 from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.log import entries
 from sluice.sources.files.options import FORMAT
@@ -257,12 +257,13 @@ def _reason(text: str) -> str:
 
 def _not_as_listed(planned: PlannedRange, number: int, entry: Entry, *, is_there: bool) -> ActionRequiredError:
     start, end = number << BITS, (number + 1) << BITS
-    with_time = "" if entry.is_object else ", with its time"
+    way = ", by a rename, since a copy is another file" if entry.path.startswith(HDFS) else ", with its time"
+    how = "" if entry.is_object else way
     return ActionRequiredError(
         "A file was replaced or changed after it was listed, and before it was read."
         if is_there
         else "A file was deleted after it was listed, and before it was read.",
-        next_step=f"nothing of this interval was committed. Put the file back as it was{with_time}; or pass over "
+        next_step=f"nothing of this interval was committed. Put the file back as it was{how}; or pass over "
         f"its lines, offsets {start} up to {end} of partition {planned.partition}, as docs/backfill.md says.",
         file=entry.path,
         was=f"{entry.size} bytes, changed at {entry.modified / 1e6:.6f}, id {entry.id}",
