@@ -14,6 +14,7 @@ from sluice.errors import SluiceError
 
 _OBJECTS: Final = ("s3a://", "s3://")
 _LONGEST: Final = 2000  # characters of a reason
+_TO_READ: Final = "access=READ"  # of HDFS, for a right that a job needs for its source alone
 
 PERMISSION: Final = Answer(
     "act",
@@ -211,5 +212,7 @@ def of_job(chain: list[str], path: str, setting: str) -> SluiceError | None:
     The job may as well have failed over its source or a row, whose exceptions have names that file systems use, too.
     """
     text = " <- ".join(chain)
+    if _TO_READ in text:
+        return None
     row = answer_in(text, (*(S3 if "AmazonS3Exception" in text else ()), PERMISSION, _FULL))
     return None if row is None or row.means == "retry" else storage_error(chain, path, setting)

@@ -65,6 +65,8 @@ def test_a_sign_is_a_word_of_its_own():
         ("hdfs://n/t", "SaslException: of Kafka's", False),
         ("hdfs://n/t", "UnknownHostException: of Kafka's", False),
         ("hdfs://n/t", "DSQuotaExceededException: full", True),
+        ("hdfs://n/t", 'AccessControlException: Permission denied: user=u, access=WRITE, inode="/t":r:g:---', True),
+        ("hdfs://n/t", 'AccessControlException: Permission denied: user=u, access=READ, inode="/in/a":r:g:---', False),
         ("s3a://b/t", "AccessDeniedException: AmazonS3Exception: no (Error Code: InvalidAccessKeyId)", True),
         ("s3a://b/t", "AWSServiceIOException: AmazonS3Exception: no (Error Code: SlowDown)", False),
     ],

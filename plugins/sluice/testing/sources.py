@@ -255,23 +255,18 @@ class SourceConformance(ABC):
         assert len(first[0]) == 3
 
     def test_each_range_is_a_task_of_its_own(self, tmp_path: Path) -> None:
-        """By its task it is known which range's rows a file holds; nothing of another range is among them."""
+        """By its task it is known which range's rows a file holds; nothing of another topic is among them."""
         topics = self.topics(tmp_path)
-        for number, topic in enumerate(topics, 3):
+        for number, topic in enumerate(topics, 2):
             self.add(tmp_path, topic, _records(number))
-        bounds = [self._one(tmp_path, topic) for topic in topics]
-        middle = self._offsets(tmp_path, bounds[0])[2]
-        ranges = [_range(bounds[0], start=middle), *map(_range, bounds[1:]), _range(bounds[0], end=middle)]
-        frame = self._frame(tmp_path, ranges)
-        assert frame.rdd.getNumPartitions() == len(ranges)
-        found = frame.selectExpr("topic", "offset", "spark_partition_id() AS task").collect()
-        tasks = [
-            [row["task"] for row in found if row["topic"] == one.topic and one.start <= row["offset"] < one.end]
-            for one in ranges
-        ]
-        assert [len(numbers) for numbers in tasks] == [1, *range(4, 3 + len(topics)), 2]
-        assert len({frozenset(numbers) for numbers in tasks}) == len(ranges) == len({n for t in tasks for n in t})
-        assert sum(map(len, tasks)) == len(found)
+            self.add(tmp_path, topic, _records(1))
+        frame = self._frame(tmp_path, [_range(self._one(tmp_path, topic)) for topic in reversed(topics)])
+        assert frame.rdd.getNumPartitions() == len(topics)
+        found = frame.selectExpr("topic", "spark_partition_id() AS task").collect()
+        tasks = {topic: {row["task"] for row in found if row["topic"] == topic} for topic in topics}
+        assert [len(numbers) for numbers in tasks.values()] == [1] * len(topics)
+        assert len(set().union(*tasks.values())) == len(topics)
+        assert len(found) == sum(number + 1 for number, _ in enumerate(topics, 2))
 
     def test_a_read_that_cannot_deliver_all_fails(self, tmp_path: Path) -> None:
         """Offsets that aren't there must not be taken for offsets without a record.
