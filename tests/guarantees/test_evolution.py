@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
+from pyarrow.dataset import dataset
+from pyarrow.parquet import read_schema
 
 from sluice.errors import ActionRequiredError
 
 from .harness import Flow
+from .harness.files import FileFlow
 from .harness.readers import rust_rows
 
 OLD = (
@@ -108,24 +113,95 @@ def test_an_upsert_table_follows(make_flow):
     check(flow, expected, rust=False)
 
 
+DEEP = "id BIGINT, i INT, s STRUCT<a: INT>, l ARRAY<STRUCT<x: FLOAT>>, m MAP<STRING, ARRAY<DECIMAL(8,2)>>"
 REFUSED = {
-    "text where a number was": ("id BIGINT, i STRING, s STRUCT<a: INT>", "i: INT in the table, STRING in the pipeline"),
-    "wider inside a struct": ("id BIGINT, i INT, s STRUCT<a: BIGINT>", "s.a: INT in the table, BIGINT in the pipeline"),
-    "a number that a double can't hold": ("id DOUBLE, i INT, s STRUCT<a: INT>", "id: BIGINT in the table, DOUBLE"),
-    "another kind": ("id BIGINT, i ARRAY<INT>, s STRUCT<a: INT>", "i: INT in the table, ARRAY<INT>"),
+    "text where a number was": ("i INT", "i STRING", "i: INT in the table, STRING in the pipeline"),
+    "a number that a double can't hold": ("id BIGINT", "id DOUBLE", "id: BIGINT in the table, DOUBLE"),
+    "another kind": ("i INT", "i ARRAY<INT>", "i: INT in the table, ARRAY<INT>"),
+    "wider in a struct": ("a: INT", "a: BIGINT", "s.a: INT in the table, BIGINT in the pipeline (inside of a column"),
+    "wider in an array": ("x: FLOAT", "x: DOUBLE", "l[].x: FLOAT in the table, DOUBLE in the pipeline (inside"),
+    "wider in a map": ("(8,2)", "(12,2)", "m{}[]: DECIMAL(8,2) in the table, DECIMAL(12,2) in the pipeline (inside"),
 }
 
 
 def test_a_change_that_readers_could_not_follow_stops_at_start(make_flow):
-    flow = make_flow(1, sink__hudi__schema="id BIGINT, i INT, s STRUCT<a: INT>", sink__hudi__partition_fields=None)
+    flow = make_flow(1, sink__hudi__schema=DEEP, sink__hudi__partition_fields=None)
     flow.produce_raw(b'{"id": 1, "i": 1, "s": {"a": 1}}')
     flow.interval()
     flow.produce_raw(b'{"id": 2, "i": 2, "s": {"a": 2}}')
-    for name, (schema, reason) in REFUSED.items():
-        flow.set(sink__hudi__schema=schema)
+    for name, (before, now, reason) in REFUSED.items():
+        flow.set(sink__hudi__schema=DEEP.replace(before, now))
         with pytest.raises(ActionRequiredError) as caught:
             flow.start(flow.run())
         assert reason in str(caught.value), name
-    flow.set(sink__hudi__schema="id BIGINT, i SMALLINT, s STRUCT<a: SMALLINT>")  # narrower: the table keeps its types
+    flow.set(sink__hudi__schema=DEEP.replace(" INT", " SMALLINT"))  # narrower: the table keeps its types
     flow.interval()
     assert sorted((r["id"], r["i"], r["s"]["a"]) for r in flow.all_columns()) == [(1, 1, 1), (2, 2, 2)]
+
+
+FEW = (
+    "id BIGINT, s STRUCT<a: INT, b: STRING>, l ARRAY<STRUCT<x: FLOAT>>, m MAP<STRING, STRUCT<x: INT>>, "
+    "n ARRAY<INT>, d STRUCT<e: STRUCT<f: INT>>"
+)
+MORE = (
+    "id BIGINT, s STRUCT<c: STRING, a: BIGINT, b: STRING>, l ARRAY<STRUCT<x: DOUBLE, y: STRING>>, "
+    "m MAP<STRING, STRUCT<y: STRING, x: BIGINT>>, n ARRAY<BIGINT>, d STRUCT<e: STRUCT<f: DOUBLE, g: STRUCT<h: INT>>>"
+)
+ONE = {"id": 1, "s": {"a": 1, "b": "b"}, "l": [{"x": 1.5}], "m": {"k": {"x": 1}}, "n": [1], "d": {"e": {"f": 1}}}
+TWO = {
+    "id": 2, "s": {"a": 2**40, "b": "b", "c": "c"}, "l": [{"x": 0.1, "y": "y"}], "m": {"k": {"x": 2**40, "y": "y"}},
+    "n": [2**40], "d": {"e": {"f": 0.1, "g": {"h": 3}}},
+}  # fmt: skip
+ONE_NOW = {
+    "id": 1, "s": {"a": 1, "b": "b", "c": None}, "l": [{"x": 1.5, "y": None}], "m": {"k": {"x": 1, "y": None}},
+    "n": [1], "d": {"e": {"f": 1, "g": None}},
+}  # fmt: skip
+
+
+def newest_first(flow: FileFlow, data_format: str) -> list[Path]:
+    return sorted(flow.topics.rglob(f"*.{data_format}"), reverse=True)
+
+
+def parquet_rows(flow: FileFlow) -> list[dict[str, Any]]:
+    newest, *_ = files = newest_first(flow, "parquet")
+    found = dataset(files, schema=read_schema(newest)).to_table().to_pylist(maps_as_pydicts="strict")
+    return list(found)
+
+
+def avro_rows(flow: FileFlow) -> list[dict[str, Any]]:
+    newest, *_ = files = newest_first(flow, "avro")
+    with newest.open("rb") as file:
+        columns = fastavro.reader(file).writer_schema
+    rows: list[dict[str, Any]] = []
+    for one in files:
+        with one.open("rb") as file:
+            rows += fastavro.reader(file, columns)
+    return rows
+
+
+def json_rows(flow: FileFlow) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in newest_first(flow, "json") for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("data_format", "rows", "old"),
+    [("parquet", parquet_rows, ONE_NOW), ("avro", avro_rows, ONE_NOW), ("json", json_rows, ONE)],
+)
+def test_files_follow_inside_of_columns(tmp_path, bootstrap, shared_jvm, drivers, topic_name, data_format, rows, old):
+    """Readers by the new columns find the old rows, and `sluice verify` compares both intervals."""
+    flow = FileFlow(tmp_path, bootstrap, shared_jvm, drivers, topic_name("t"))
+    codec = {"avro": "deflate"}.get(data_format)
+    flow.set(sink__files__schema=FEW, sink__files__format=data_format, sink__files__codec=codec)
+    flow.set(sink__files__schema_compatibility="backward")
+    flow.create_topic(1)
+    for schema, row in ((FEW, ONE), (MORE, TWO)):
+        flow.set(sink__files__schema=schema)
+        flow.produce_values([json.dumps(row).encode()])
+        flow.interval()
+    assert sorted(rows(flow), key=lambda row: row["id"]) == [old, TWO]
+    done = flow.verify("--json")
+    assert done.exit_code == 0, done.output
+    flow.set(sink__files__schema=MORE.replace("x: DOUBLE", "x: FLOAT"))
+    flow.produce_values([json.dumps(ONE).encode()])
+    with pytest.raises(ActionRequiredError, match=r"new column `l\[\]\.x` is FLOAT, and in earlier files it is DOUBLE"):
+        flow.start(flow.run())

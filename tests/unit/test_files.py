@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.committable import Committable
+from sluice.sinks.files.avro import with_defaults
 from sluice.sinks.files.hive import partition_keys, partitions
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options import Files
@@ -469,3 +470,27 @@ def test_changes_of_columns_are_compatible_or_named(before, now, backward, forwa
         assert len(found) == len(expected), found
         assert all(re.search(one, "; ".join(found)) for one in expected), found
     assert incompatible(columns(before), columns(now), "none") == []
+
+
+def test_an_avro_field_that_may_be_null_is_null_by_default_at_each_depth():
+    def record(name: str, *fields: dict) -> dict:
+        return {"type": "record", "name": name, "fields": list(fields)}
+
+    inner = record("i", {"name": "x", "type": ["int", "null"]}, {"name": "y", "type": "int"})
+    now = record("i", {"name": "x", "type": ["null", "int"], "default": None}, {"name": "y", "type": "int"})
+    made = with_defaults(
+        record(
+            "r",
+            {"name": "s", "type": inner},
+            {"name": "l", "type": [{"type": "array", "items": [inner, "null"]}, "null"]},
+            {"name": "m", "type": {"type": "map", "values": inner}},
+            {"name": "d", "type": [{"type": "int", "logicalType": "date"}, "null"]},
+        )
+    )
+    assert [field["type"] for field in made["fields"]] == [
+        now,
+        ["null", {"type": "array", "items": [now, "null"]}],
+        {"type": "map", "values": now},
+        ["null", {"type": "int", "logicalType": "date"}],
+    ]
+    assert [field.get("default", "none") for field in made["fields"]] == ["none", None, "none", None]

@@ -22,14 +22,27 @@ _SHORT = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tiny
 
 @dataclass(frozen=True)
 class Conflict:
-    """A field whose two types have no common one."""
+    """A field whose two types have no common one.
+
+    Attributes:
+        field: its path, such as `a.b[].c`.
+        known: the known type in words.
+        new: the other one.
+        why: why the wider of the two is none here, in words; empty where neither holds the other.
+    """
 
     field: str
     known: str
     new: str
+    why: str = ""
+
+    @property
+    def because(self) -> str:
+        """`why` in brackets after a blank, as the end of a sentence; empty where there is none."""
+        return f" ({self.why})" if self.why else ""
 
     def __str__(self) -> str:
-        return f"{self.field} is {self.known} here and {self.new} there"
+        return f"{self.field} is {self.known} here and {self.new} there{self.because}"
 
 
 @dataclass(frozen=True)
@@ -134,9 +147,10 @@ def merge(known: Type, new: Type, *, of_rows: bool = False) -> Merged:
     Args:
         known: the one whose names and order stay.
         new: the other.
-        of_rows: `known` is that of a table's rows. Types nested in its structs, arrays and maps can't become wider
-        then: Spark's vectorized reader of Parquet fails on files that have the narrower type there (Hudi 1.2.0, "Nested
-            types with type changes cannot be read in vectorized mode").
+        of_rows: `known` is that of a Hudi table's rows. Types nested in its structs, arrays and maps can't become wider
+            then: Spark's vectorized reader of Parquet, its default, fails on each base file that has the narrower type
+            there, in tables of both kinds (Hudi 1.2.0, "Nested types with type changes cannot be read in vectorized
+            mode"; https://github.com/apache/hudi/pull/19165 has it as intended).
     """
     conflicts: list[Conflict] = []
     merged = _merge_structs(known, new, "", conflicts)
@@ -145,11 +159,14 @@ def merge(known: Type, new: Type, *, of_rows: bool = False) -> Merged:
     return Merged(known, tuple(conflicts)) if conflicts else Merged(merged)
 
 
+_INSIDE = "inside of a column nothing becomes wider"
+
+
 def _widened(known: Type, merged: Type, path: str = "", depth: int = 0) -> Iterator[Conflict]:
     """The fields inside of a struct's fields that have become wider."""
     if not isinstance(known, Mapping) or not isinstance(merged, Mapping):
         if depth > 1 and known != merged:
-            yield Conflict(path, in_words(known), in_words(merged))
+            yield Conflict(path, in_words(known), in_words(merged), _INSIDE)
     elif known["type"] == "struct":
         now = {f["name"]: f["type"] for f in merged["fields"]}
         for ours in known["fields"]:

@@ -111,10 +111,14 @@ class RecordPinner:
         if rows.conflicts or rows.left_out:
             raise ActionRequiredError(
                 "The pipeline's schema doesn't fit the table's.",
-                next_step="name every column of the table with a type that holds the table's; columns may be added.",
+                next_step="name every column of the table with a type that holds the table's, and inside of structs, "
+                "arrays and maps with the table's own; columns and fields may be added.",
                 table=self._table_id,
                 missing_in_pipeline=list(rows.left_out) or None,
-                changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
+                changed=[
+                    f"{c.field}: {c.known} in the table, {c.new} in the pipeline{c.because}" for c in rows.conflicts
+                ]
+                or None,
             )
         self._require_columns(rows.columns)
         self._require_holdable(rows.columns)

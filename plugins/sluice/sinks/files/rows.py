@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
 
 from sluice.connectors.data import INSTANT
 from sluice.identifiers import quoted
 from sluice.protocol.messages import TableSpec
 from sluice.records.csv import rfc_4180
+from sluice.rows.conform import conform
 from sluice.rows.records import parse_ddl
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.remote import remote_storage
@@ -46,7 +48,8 @@ table_rows = _FileRows()
 def _table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
     """The rows of published intervals, each with its instant; see `sluice.connectors.data.ReadsRows`.
 
-    A file that was deleted since has no rows. Columns missing from an interval's files are null in its rows.
+    A file that was deleted since has no rows. Columns, and fields inside of them, that are missing from an interval's
+    files are null in its rows.
     """
     storage = _storage(spark, writer.path)
     by_kind: dict[tuple[str, str], dict[str, str]] = {}
@@ -57,18 +60,18 @@ def _table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str
     frames = [
         _frame(spark, writer, data_format, schema, files) for (data_format, schema), files in by_kind.items() if files
     ]
-    own = [F.col(quoted(c.name)).cast(c.dataType).alias(c.name) for c in columns]
-    found = [
-        frame.select(
-            *(column if c.name in frame.columns else F.lit(None).cast(c.dataType).alias(c.name)
-              for c, column in zip(columns, own, strict=True)),
-            INSTANT,
-        )
-        for frame in frames
-    ]  # fmt: skip
+    found = [frame.select(*(_column(frame, column) for column in columns), INSTANT) for frame in frames]
     if not found:
         return spark.createDataFrame([], parse_ddl(spark, f"{writer.schema_ddl}, {INSTANT} STRING"))
     return reduce(DataFrame.unionAll, found)
+
+
+def _column(frame: DataFrame, wanted: StructField) -> Column:
+    """A column of some files as the table's present type."""
+    if wanted.name not in frame.columns:
+        return F.lit(None).cast(wanted.dataType).alias(wanted.name)
+    has = frame.schema[wanted.name].dataType
+    return conform(F.col(quoted(wanted.name)), has, wanted.dataType).alias(wanted.name)
 
 
 def _records(storage: Storage, instants: Collection[str] | None) -> Iterator[Record]:

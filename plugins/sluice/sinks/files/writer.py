@@ -7,8 +7,9 @@ gives the stretch of offsets planned for the file, not the first and last offset
 from __future__ import annotations
 
 import itertools
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -24,8 +25,10 @@ from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.records.json_text import OPTIONS, TIMES
+from sluice.records.structs import without
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
+from sluice.sinks.files.avro import with_defaults
 from sluice.sinks.files.hadoop import SETTING
 from sluice.sinks.files.options.names import (
     DataFile,
@@ -173,10 +176,10 @@ class FilesWriter(SinkWriter):
         session = self._spark._jsparkSession
         sources = jvm.org.apache.spark.sql.execution.datasources
         target = f"{self._start.writer.path}/{folder}"
-        options = self._format_options()
-        scala_options = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(options)
         with self._settings(in_order=placed.in_order):
             plan = placed.frame._jdf.queryExecution().executedPlan()
+            options = self._format_options(plan, placed.by)
+            scala_options = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(options)
             attributes = {str(a.name()): a for a in _elements(plan.output())}
             committer = getattr(jvm, "org.apache.spark.internal.io.FileCommitProtocol").instantiate(
                 session.sessionState().conf().fileCommitProtocolClass(),
@@ -202,8 +205,13 @@ class FilesWriter(SinkWriter):
                 )
         return set(filter(None, str(written.mkString("\n")).split("\n")))
 
-    def _format_options(self) -> dict[str, str]:
-        """The options for Spark's writer of the format."""
+    def _format_options(self, plan: Any, by: Collection[str]) -> dict[str, str]:
+        """The options for Spark's writer of the format.
+
+        Args:
+            plan: the rows' plan.
+            by: its columns that aren't part of the files.
+        """
         codec = self._pinned.codec
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
         if self._start.writer.path.startswith(OBJECTS):
@@ -215,9 +223,17 @@ class FilesWriter(SinkWriter):
         else:
             options["compression"] = codec
         if self._pinned.format == "avro":
-            name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
-            options["recordName"] = f"_{name}" if name[0].isdigit() else name  # Avro's names never begin with a digit
+            options["avroSchema"] = self._avro_schema(plan, by)
         return {**options, **TEXT_OPTIONS.get(self._pinned.format, {})}
+
+    def _avro_schema(self, plan: Any, by: Collection[str]) -> str:
+        name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
+        record = f"_{name}" if name[0].isdigit() else name  # Avro's names never begin with a digit
+        own = without(json.loads(plan.schema().json()), by)
+        jvm: Any = self._spark._jvm
+        kind = jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(own))
+        made = jvm.org.apache.spark.sql.avro.SchemaConverters.toAvroType(kind, False, record, "")
+        return json.dumps(with_defaults(json.loads(str(made.toString()))))
 
     @contextmanager
     def _settings(self, *, in_order: bool) -> Iterator[None]:
