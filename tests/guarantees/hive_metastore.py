@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sluice import runtime
 from sluice.jvm.gateway import HudiJvm
@@ -63,12 +66,23 @@ class HiveMetastore:
 
     def look(self, jvm: HudiJvm, database: str, table: str) -> tuple[dict[str, str], list[str]]:
         """Columns and partitions of a table, by the metastore's own client."""
+        with self._client(jvm) as client:
+            found = client.getTable(database, table)
+            columns = {str(c.getName()): str(c.getType()) for c in found.getSd().getCols()}
+            return columns, sorted(str(p) for p in client.listPartitionNames(database, table, -1))
+
+    def comments(self, jvm: HudiJvm, database: str, table: str) -> dict[str, str]:
+        """The comments on a table's columns, by the columns' names."""
+        with self._client(jvm) as client:
+            columns = client.getTable(database, table).getSd().getCols()
+            return {str(c.getName()): str(c.getComment()) for c in columns if c.getComment()}
+
+    @contextmanager
+    def _client(self, jvm: HudiJvm) -> Iterator[Any]:
         configuration = jvm.jvm.org.apache.hadoop.hive.conf.HiveConf()
         configuration.set("hive.metastore.uris", self.uris)
         client = jvm.jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(configuration)
         try:
-            found = client.getTable(database, table)
-            columns = {str(c.getName()): str(c.getType()) for c in found.getSd().getCols()}
-            return columns, sorted(str(p) for p in client.listPartitionNames(database, table, -1))
+            yield client
         finally:
             client.close()

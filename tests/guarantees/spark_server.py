@@ -86,6 +86,12 @@ def columns(path: str) -> list[str]:
     return names
 
 
+def schema(path: str) -> str:
+    """The type of the table's rows as a reader sees it, as Spark's JSON."""
+    found: str = SparkSession.builder.getOrCreate().read.format("hudi").load(path).schema.json()
+    return found
+
+
 def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
     """All rows with the table's own columns, nested ones as dictionaries."""
     spark = SparkSession.builder.getOrCreate()
@@ -169,7 +175,7 @@ def cluster(path: str, planned: str | None) -> str:
 
 def serve(address: str) -> None:
     tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
-    tasks |= {"verify": verify, "read_all": read_all, "decode": decode}
+    tasks |= {"verify": verify, "read_all": read_all, "schema": schema, "decode": decode}
     tasks |= {"restore": restore, "cluster": cluster, "where": where}
     with Client(address, "AF_UNIX") as harness:
         while True:

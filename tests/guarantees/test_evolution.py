@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from pyarrow.dataset import dataset
 from pyarrow.parquet import read_schema
 
 from sluice.errors import ActionRequiredError
+from sluice.records.comments import comments_of, comments_of_avro
 
-from .harness import Flow
+from .harness import Drivers, Flow
 from .harness.files import FileFlow
 from .harness.readers import rust_rows
 
@@ -205,3 +207,117 @@ def test_files_follow_inside_of_columns(tmp_path, bootstrap, shared_jvm, drivers
     flow.produce_values([json.dumps(ONE).encode()])
     with pytest.raises(ActionRequiredError, match=r"new column `l\[\]\.x` is FLOAT, and in earlier files it is DOUBLE"):
         flow.start(flow.run())
+
+
+# Comments
+
+COMMENTED = (
+    "id BIGINT COMMENT 'the number', s STRUCT<a: INT COMMENT 'of \\'quotes\\' and a \\\\', b: STRING>, "
+    "l ARRAY<STRUCT<x: INT COMMENT 'in an array'>> COMMENT 'a list', m MAP<STRING, STRUCT<x: INT COMMENT 'in a map'>>, "
+    "v STRING"
+)
+COMMENTS = {
+    ("id",): "the number",
+    ("s", "a"): "of 'quotes' and a \\",
+    ("l",): "a list",
+    ("l", "[]", "x"): "in an array",
+    ("m", "{}", "x"): "in a map",
+}
+COMMENTED_ROW = {"s": {"a": 1, "b": "b"}, "l": [{"x": 1}], "m": {"k": {"x": 1}}, "v": "v"}
+UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
+
+
+def send_commented(flow: Flow, number: int) -> None:
+    flow.produce_values([json.dumps({"id": number, **COMMENTED_ROW}).encode()])
+
+
+def found_in_table(flow: Flow, folder: Path) -> dict[tuple[str, ...], str]:
+    """The comments that a new Spark session shows; one that has read the table before has the earlier ones."""
+    session = Drivers(folder)
+    try:
+        return comments_of(json.loads(session.idle().ask("schema", str(flow.path))))
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+def test_a_tables_comments_are_the_pipelines_and_rewrite_nothing(make_flow, settings, tmp_path):
+    services = {"compaction": {"after_delta_commits": 1}} if settings else {"clustering": {"after_commits": 1}}
+    flow = make_flow(1, sink__hudi__schema=COMMENTED, sink__hudi__partition_fields=None, **settings)
+    flow.set(table_services=services)
+    send_commented(flow, 1)
+    first = flow.interval()
+    files = {file: file.stat().st_mtime_ns for file in flow.data_files(first.instant)}
+    now = COMMENTED.replace("the number", "the new number").replace(" COMMENT 'in an array'", "")
+    for number, schema in ((2, now.replace("v STRING", "v STRING COMMENT 'new'")), (3, now)):
+        flow.set(sink__hudi__schema=schema)
+        send_commented(flow, number)
+        flow.interval()
+    assert {file: file.stat().st_mtime_ns for file in flow.data_files(first.instant)} == files
+    assert sorted(row["id"] for row in flow.all_columns()) == [1, 2, 3]
+    expected = {**COMMENTS, ("id",): "the new number", ("v",): "new"}  # what has no text any more keeps the last one
+    assert comments_of_avro(json.loads(flow.commits()[-1]["schema"])) == expected
+    flow.serve("compaction" if settings else "clustering")
+    assert found_in_table(flow, tmp_path / "driver") == expected
+    for rows in (flow.all_columns(), rust_rows(flow.path)):
+        assert sorted(row["id"] for row in rows) == [1, 2, 3]
+
+
+AVSC = {
+    "type": "record", "name": "Reading", "doc": "of the record itself", "fields": [
+        {"name": "id", "type": "long", "doc": "the\n  number"},
+        {"name": "at", "type": ["null", {"type": "record", "name": "Place", "fields": [
+            {"name": "x", "type": "int", "doc": "to the east"}]}], "default": None, "doc": "d" * 300},
+        {"name": "from", "type": {"type": "array", "items": "Place"}},
+    ],
+}  # fmt: skip
+JSON_SCHEMA = {"type": "object", "properties": {
+    "id": {"type": "integer", "description": "the number"},
+    "at": {"type": "object", "properties": {"x": {"type": "integer", "description": "to the east"}}},
+}}  # fmt: skip
+
+
+def test_docs_of_the_records_schemas_are_the_tables_comments(make_flow, tmp_path):
+    avro = make_flow(1, sink__hudi__schema=None, sink__hudi__partition_fields=None)
+    file = tmp_path / "reading.avsc"
+    file.write_text(json.dumps(AVSC))
+    avro.set(source__kafka__value={"converter": "avro", "schema_file": str(file)})
+    encoded = BytesIO()
+    fastavro.schemaless_writer(encoded, AVSC, {"id": 1, "at": {"x": 1}, "from": [{"x": 2}]})
+    avro.produce_values([encoded.getvalue()])
+    avro.interval()
+    assert comments_of(avro.schema()) == {
+        ("id",): "the number",
+        ("at",): "d" * 254 + "…",
+        ("at", "x"): "to the east",
+        ("from", "[]", "x"): "to the east",
+    }
+    assert [row["from"] for row in avro.all_columns()] == [[{"x": 2}]]
+    file.write_text(json.dumps(JSON_SCHEMA))
+    flow = make_flow(1, sink__hudi__schema=None, sink__hudi__partition_fields=None)
+    flow.set(source__kafka__value={"converter": "json_schema", "schema_file": str(file)})
+    flow.produce_values([b'{"id": 1, "at": {"x": 2}}'])
+    flow.interval()
+    assert comments_of(flow.schema()) == {("id",): "the number", ("at", "x"): "to the east"}
+
+
+@pytest.mark.parametrize("data_format", ["avro", "parquet"])
+def test_files_have_the_comments(tmp_path, bootstrap, shared_jvm, drivers, topic_name, data_format):
+    """Avro's as docs; Parquet's in the footer, where Spark looks for them."""
+    flow = FileFlow(tmp_path, bootstrap, shared_jvm, drivers, topic_name("t"))
+    flow.set(sink__files__schema=COMMENTED, sink__files__format=data_format, sink__files__codec=None)
+    flow.create_topic(1)
+    for schema in (COMMENTED, COMMENTED.replace("the number", "the new number")):
+        flow.set(sink__files__schema=schema, sink__files__codec="none")
+        send_commented(flow, 1)
+        flow.interval()
+    for file, id_ in zip(newest_first(flow, data_format), ("the new number", "the number"), strict=True):
+        if data_format == "avro":
+            with file.open("rb") as opened:
+                found = comments_of_avro(json.loads(fastavro.reader(opened).metadata["avro.schema"]))
+        else:
+            found = comments_of(json.loads(read_schema(file).metadata[b"org.apache.spark.sql.parquet.row.metadata"]))
+        assert found == {**COMMENTS, ("id",): id_}
+    done = flow.verify("--json")
+    assert done.exit_code == 0, done.output
+    assert [record["comments"]["id"] for record in flow.log()] == ["the number", "the new number"]

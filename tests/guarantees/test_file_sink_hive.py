@@ -76,7 +76,7 @@ def test_folders_are_partitions_where_their_files_lie(make_files, metastore, lay
     assert [part.partition("=")[0] for part in names[0].split("/")] == keys
     assert (columns["id"], columns["v"]) == ("bigint", "string")
 
-    flow.set(sink__files__schema=f"{DDL}, extra ARRAY<DATE>")
+    flow.set(sink__files__schema=f"{DDL}, Extra ARRAY<DATE> COMMENT 'it\\'s more'")
     flow.produce(20)
     flow.interval()
     died = []
@@ -95,6 +95,7 @@ def test_folders_are_partitions_where_their_files_lie(make_files, metastore, lay
         with flow.jvm() as jvm:
             columns, _ = metastore.look(jvm, "lake", name)
             assert _locations(jvm, metastore, name) == of_files()
+            assert metastore.comments(jvm, "lake", name) == {"extra": "it's more"}
     assert columns["extra"] == "array<date>"
 
 

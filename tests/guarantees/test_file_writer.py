@@ -71,14 +71,14 @@ def writer(spark, tmp_path):
 
 @pytest.mark.parametrize("kind", CODECS)
 def test_rows_come_back_from_each_format_and_codec(writer, kind):
-    rows = [(i, f"v{i}" if i % 3 else None, i / 4) for i in range(40)]
+    rows = [(i, f"v{i}" if i % 3 else None, i / 4) for i in range(400)]
     sizes = set()
     for codec in CODECS[kind]:
         writer.folder = writer.folder / codec
         found = writer.write([(*row, "t", 0, row[0]) for row in rows], "id BIGINT, v STRING, d DOUBLE",
-                             [("t", 0, 0, 40)], format=kind, codec=codec)  # fmt: skip
+                             [("t", 0, 0, 400)], format=kind, codec=codec)  # fmt: skip
         ((name, back),) = found.items()
-        assert name.startswith("t/partition=0/t+0+0000000000+0000000039.")
+        assert name.startswith("t/partition=0/t+0+0000000000+0000000399.")
         assert back == rows
         sizes.add(writer.files[0].bytes)
     assert len(sizes) == len(CODECS[kind])

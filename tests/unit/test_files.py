@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.committable import Committable
-from sluice.sinks.files.avro import with_defaults
+from sluice.records.avro_defaults import with_defaults
 from sluice.sinks.files.hive import partition_keys, partitions
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options import Files

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
+from sluice.records.comments import comments_of, comments_of_avro, described, documented, undescribed
 from sluice.records.plain import plain_avro, plain_ddl, plain_struct
 from sluice.records.structs import Type, without
 
@@ -22,7 +23,11 @@ _META_COLUMN = "_hoodie_"
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The columns as Spark DDL, with NOT NULL where the pipeline says so, and as Hudi's Avro schema, all nullable."""
+    """The columns as Spark DDL, with NOT NULL where the pipeline says so, and as Hudi's Avro schema, all nullable.
+
+    Comments are in the Avro schema alone: a sink that can't hold them sees no change where only a comment has changed,
+    and Spark writes a backslash of a comment into DDL that it can't read back.
+    """
 
     ddl: str
     avro: str
@@ -69,9 +74,14 @@ def struct_of_avsc(jvm: HudiJvm, file: Path, key: str = "the sink's `schema_file
 
 
 def struct_of_hoodie(jvm: HudiJvm, schema: Any) -> Type:
-    """Spark's type of one of Hudi's schemas, without its meta columns."""
+    """Spark's type of one of Hudi's schemas, without its meta columns.
+
+    Its comments come from the schema itself: Hudi keeps types by schemas that it compares without docs, so a JVM that
+    has seen other docs would have these (Hudi 1.2.0).
+    """
     struct = jvm.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(schema)
-    found = json.loads(struct.json())
+    comments = comments_of_avro(json.loads(str(schema.toString())))
+    found = described(undescribed(json.loads(struct.json())), comments)
     return without(found, [f["name"] for f in found["fields"] if f["name"].startswith(_META_COLUMN)])
 
 
@@ -81,6 +91,15 @@ def table_schema(jvm: HudiJvm, name: str, struct: Type) -> TableSchema:
     Raises:
         ActionRequiredError: Hudi can't hold one of the types.
     """
+    comments = comments_of(struct)
+    made = _table_schema(jvm, name, undescribed(struct))
+    if not comments:
+        return made
+    documents = documented(json.loads(made.avro), comments)
+    return TableSchema(made.ddl, json.dumps(documents, separators=(",", ":")))
+
+
+def _table_schema(jvm: HudiJvm, name: str, struct: Type) -> TableSchema:
     record = re.sub(r"\W", "_", name)
     ddl, avro = plain_ddl(struct), plain_avro(struct, record)
     if ddl is not None and avro is not None:

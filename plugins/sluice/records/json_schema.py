@@ -2,9 +2,10 @@
 
 What decides a type: `type`, `properties`, `items`, `additionalProperties`, `format`, `$ref`, `allOf`, null in `oneOf`
 and `anyOf`, and what Kafka Connect's converter adds (`connect.type`, `connect.index`, and the logical types' names in
-`title`). What only narrows values down (`required`, `pattern`, `minimum`, `enum`, ...) is not checked: the producer's
-serializer has done that, and a column that is NOT NULL is checked by the table. A schema without a single type (`oneOf`
-of several, `{}`, an object without properties) becomes a STRING that holds the JSON unchanged.
+`title`). A field's `description` is its comment. What only narrows values down (`required`, `pattern`, `minimum`,
+`enum`, ...) is not checked: the producer's serializer has done that, and a column that is NOT NULL is checked by the
+table. A schema without a single type (`oneOf` of several, `{}`, an object without properties) becomes a STRING that
+holds the JSON unchanged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from sluice.records.comments import Comments, Path, comments_of, described, one_line
 from sluice.untrusted import json_of
 
 SparkType = str | dict[str, Any]
@@ -137,7 +139,13 @@ class _Reader:
         properties = _object_at(schema, "properties", place)
         if properties:
             ordered = sorted(properties.items(), key=lambda item: _index(item[1], place.at(item[0])))
-            return _struct({name: self.read(inner, place.at(name)) for name, inner in ordered})
+            read = _struct({name: self.read(inner, place.at(name)) for name, inner in ordered})
+            comments: dict[Path, str] = {
+                (name.lower(),): one_line(inner.get("description"))
+                for name, inner in ordered
+                if isinstance(inner, dict)
+            }
+            return _commented(read, comments)
         values = schema.get("additionalProperties")
         if not isinstance(values, dict):
             return _RAW
@@ -157,11 +165,13 @@ class _Reader:
         if not found:
             return _RAW
         fields: dict[str, JsonType] = {}
+        comments: dict[Path, str] = {}
         for read in found:
             if not (isinstance(read.logical, dict) and read.logical["type"] == "struct"):
                 return found[0] if all(other == found[0] for other in found) else _RAW
             fields |= _fields(read)
-        return _struct(fields)
+            comments |= comments_of(read.logical)
+        return _commented(_struct(fields), comments)
 
     def _follow(self, reference: Any, place: _Place) -> JsonType:
         where = place.words
@@ -264,6 +274,10 @@ def _struct(fields: Mapping[str, JsonType]) -> JsonType:
         }
 
     return JsonType(of({n: f.parsed for n, f in fields.items()}), of({n: f.logical for n, f in fields.items()}))
+
+
+def _commented(found: JsonType, comments: Comments) -> JsonType:
+    return JsonType(found.parsed, described(found.logical, comments))
 
 
 def _fields(found: JsonType) -> dict[str, JsonType]:

@@ -9,6 +9,7 @@ from itertools import islice
 from sluice.errors import ActionRequiredError
 from sluice.records.changes import as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
+from sluice.records.comments import comments_of, described, undescribed
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import REST, Changes, Converter, Transform
 from sluice.records.structs import (
@@ -44,6 +45,9 @@ def pinned_format(
             (schema.struct, None) if union is None else _joined(union, schema.struct, of_rows=base is not None)
         )
         judged.append(schema.model_copy(update={"incompatible": verdict}))
+    for schema in reversed(judged):  # the newest schema has the last word
+        if schema.incompatible is None:
+            union = described(union, comments_of(schema.struct))
     return Format(
         converter=converter.converter,
         options=converter.options,
@@ -186,7 +190,11 @@ def _has_envelopes(changes: Changes | None) -> bool:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of an interval: their type, or why they don't fit the table."""
+    """The rows of an interval: their type, or why they don't fit the table.
+
+    A comment is the pipeline's or the records'; a column, or a field inside of one, that has none there keeps the
+    table's.
+    """
 
     columns: Type
     conflicts: tuple[Conflict, ...] = ()
@@ -211,10 +219,20 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
     # A table's columns are all nullable in Hudi; whether a record may leave one out is the pipeline's to say.
     columns = struct(
         {**f, "nullable": asked.get(str(f["name"]).lower(), {"nullable": True})["nullable"]}
-        for f in merged.struct["fields"]
+        for f in described(merged.struct, comments_of(wanted))["fields"]
     )
     left_out = [n for n in names(table) if n.lower() not in asked] if given is not None else []
     return Rows(columns, merged.conflicts, tuple(left_out))
+
+
+def read_without_comments(plan: RecordPlan) -> RecordPlan:
+    """The same, with types that have no comments: nothing that reads records knows of them."""
+    bare = {
+        part: given.model_copy(update={"struct": undescribed(given.struct)})
+        for part, given in (("value", plan.value), ("key", plan.key))
+        if given is not None
+    }
+    return plan.model_copy(update=bare)
 
 
 def misfit(conflicts: Sequence[Conflict], table: str) -> ActionRequiredError:

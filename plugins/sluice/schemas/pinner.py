@@ -30,6 +30,7 @@ from sluice.records.pinning import (
     part_of_table,
     pinned_by_cluster,
     pinned_format,
+    read_without_comments,
     rows_in_values,
     rows_of,
     still_known,
@@ -108,6 +109,7 @@ class RecordPinner:
         plan = self._plan(table, given, last or RecordPlan())
         self._require_own_columns(given, incoming(plan))
         rows = rows_of(table.columns, given, plan)
+        plan = read_without_comments(plan)
         if rows.conflicts or rows.left_out:
             raise ActionRequiredError(
                 "The pipeline's schema doesn't fit the table's.",

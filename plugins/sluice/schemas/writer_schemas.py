@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_ddl
+from sluice.records.comments import undescribed
 from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plan import WriterSchema
 from sluice.records.settings import ONE_VALUE, Converter
@@ -106,8 +107,9 @@ def _require_same(before: WriterSchema, now: WriterSchema, found: Registered, se
     Raises:
         ActionRequiredError: it names another schema now.
     """
-    alike = all(getattr(before, name) == getattr(now, name) for name in ("struct", "parsed", "message", "indexes"))
-    if alike and _parsed(before.text) == _parsed(now.text):
+    alike = all(getattr(before, name) == getattr(now, name) for name in ("parsed", "message", "indexes"))
+    # An earlier release pinned types without comments.
+    if alike and undescribed(before.struct) == undescribed(now.struct) and _parsed(before.text) == _parsed(now.text):
         return
     raise ActionRequiredError(
         "The schema registry has another schema under an id that it gave before: it was set up anew, or is another.",

@@ -136,6 +136,11 @@ class Table(Topic):
         found: list[str] = self.drivers.idle().ask("columns", str(self.path))
         return set(found) - {f"_hoodie_{name}" for name in _META_COLUMNS}
 
+    def schema(self) -> dict[str, Any]:
+        """The type of the table's rows as Spark reads it, in Spark's JSON."""
+        found: dict[str, Any] = json.loads(self.drivers.idle().ask("schema", str(self.path)))
+        return found
+
     def note(self) -> dict[str, Any]:
         """Our note of the last interval, in its commit's metadata."""
         notes = [commit[TRANSACTION_KEY] for commit in self.commits() if TRANSACTION_KEY in commit]

@@ -8,6 +8,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from sluice.records.comments import comments_of_avro, described
+
 STABLE_UNIONS = True
 """A union's branches are named by their types (`member_int`), so that they keep their names when branches are added."""
 
@@ -18,6 +20,8 @@ class AvroSchemaError(ValueError):
 
 def avro_type(jvm: Any, text: str, references: Sequence[str] = ()) -> tuple[str, Any]:
     """The schema with everything in it that it refers to, and Spark's type of its values, as Spark's JSON.
+
+    The type has the fields' docs as comments; the schema has none, since records are decoded without.
 
     Args:
         jvm: Py4J's view of a JVM with Avro and spark-avro.
@@ -34,7 +38,8 @@ def avro_type(jvm: Any, text: str, references: Sequence[str] = ()) -> tuple[str,
         schema = parser.parse(text)
         kind = jvm.org.apache.spark.sql.avro.SchemaConverters.toSqlType(schema, STABLE_UNIONS).dataType()
         whole = json.loads(str(schema.toString()))
-        return json.dumps(_without_docs(whole), separators=(",", ":")), json.loads(str(kind.json()))
+        struct = described(json.loads(str(kind.json())), comments_of_avro(whole))
+        return json.dumps(_without_docs(whole), separators=(",", ":")), struct
     except Py4JJavaError as error:
         message = str(error.java_exception.getMessage() or error.java_exception.getClass().getSimpleName())
         raise AvroSchemaError(" ".join(message.split())[:1000]) from None

@@ -9,7 +9,7 @@ that. If the process dies in between, or the metastore refuses the call, the nex
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -94,6 +94,7 @@ class HiveTable:
         data_format: avro or parquet.
         columns: the names of the rows' columns, with Hive's types.
         keys: the partition columns, all of type string.
+        comments: comments on the rows' columns, by their names.
     """
 
     database: str
@@ -102,6 +103,7 @@ class HiveTable:
     data_format: str
     columns: Mapping[str, str]
     keys: Sequence[str]
+    comments: Mapping[str, str] = field(default_factory=dict)
 
 
 class HiveCatalog:
@@ -215,7 +217,8 @@ class HiveCatalog:
     def _described(self, wanted: HiveTable, location: str) -> Any:
         reads, writes, rows = FORMATS[wanted.data_format]
         made = self._api["StorageDescriptor"]()
-        made.setCols([self._api["FieldSchema"](name, kind, "") for name, kind in wanted.columns.items()])
+        columns = wanted.columns.items()
+        made.setCols([self._api["FieldSchema"](name, kind, wanted.comments.get(name, "")) for name, kind in columns])
         made.setLocation(location)
         made.setInputFormat(reads)
         made.setOutputFormat(writes)

@@ -18,6 +18,7 @@ from sluice.sinks.files.options.names import DataFile, Layout, log_entry
 from sluice.untrusted import first_mistake
 
 _VERSION = 1
+_IF_ANY = ("voids", "comments")  # are left out where there is nothing to say
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Record:
         rows: the number of rows in the files.
         files: the files.
         extra: the coordinator's metadata: offsets and its note.
+        comments: comments on columns, by the columns' names in lower case.
         voids: the instant of a rolled-back interval, whose commit this entry prevents by taking its number. Such an
             entry represents no interval; its `instant` is no earlier than the instants before it, since searches of
             the log rely on their order.
@@ -45,11 +47,12 @@ class Record:
     files: Sequence[DataFile] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     voids: str = ""
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """The record as the content of its file in the log."""
         names = {"instant": "transaction", "data_format": "format"}
-        own = {names.get(k, k): v for k, v in vars(self).items() if k != "files" and (v or k != "voids")}
+        own = {names.get(k, k): v for k, v in vars(self).items() if k != "files" and (v or k not in _IF_ANY)}
         return json.dumps({"version": _VERSION, **own, "files": [asdict(one) for one in self.files]}).encode()
 
     @classmethod
@@ -93,6 +96,7 @@ class Record:
             found.files,
             found.extra,
             found.voids,
+            found.comments,
         )
 
 
@@ -110,6 +114,7 @@ class _Entry(BaseModel):
     files: tuple[DataFile, ...]
     extra: dict[str, str]
     voids: str = ""
+    comments: dict[str, str] = Field(default_factory=dict)
 
 
 class ReadsFiles(Protocol):

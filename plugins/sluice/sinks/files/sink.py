@@ -128,6 +128,7 @@ class FilesSink:
             options.format,
             {name: kind for name, kind in columns.items() if name not in keys},
             keys,
+            table.last_comments(),
         )
         shown = ((n, partitions(record, keys, options.topics_dir)) for n, record in table.published())
         HiveCatalog(jvm, hive).tell(wanted, shown, base)

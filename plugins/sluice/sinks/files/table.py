@@ -19,6 +19,7 @@ from sluice.failpoints import reach
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import holds_checkpoint
+from sluice.records.comments import comments_of_avro
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options.names import (
     ABORTING,
@@ -75,6 +76,15 @@ class FilesTable(IntervalTable):
     def last_schema(self) -> str | None:
         """The columns of the last interval's files as Spark DDL; None before the first."""
         return next((record.schema for _, record in self._log.newest_first() if record.schema), None)
+
+    def last_comments(self) -> Mapping[str, str]:
+        """The comments on the columns of the last interval's files, by the columns' names in lower case."""
+        return next((record.comments for _, record in self._log.newest_first() if record.schema), {})
+
+    def _comments(self) -> dict[str, str]:
+        avro = self.writer.schema_avro
+        found = comments_of_avro(json.loads(avro)) if avro else {}
+        return {path[0]: text for path, text in found.items() if len(path) == 1}
 
     def bytes_per_row(self) -> float | None:
         """The average size of a row in the files of the last interval that had rows; None if there is none yet."""
@@ -136,7 +146,8 @@ class FilesTable(IntervalTable):
         self._require_there(instant, files)
         self._require_free(instant, layout, files)
         rows = sum(one.rows for one in written)
-        record = Record(instant, layout, pinned.format, self.writer.schema_ddl, rows, files, dict(extra))
+        schema = self.writer.schema_ddl
+        record = Record(instant, layout, pinned.format, schema, rows, files, dict(extra), comments=self._comments())
         try:
             self._enter(number, record)
         except (FileNotFoundError, FileExistsError) as error:

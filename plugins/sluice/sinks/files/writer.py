@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
@@ -24,11 +24,12 @@ from sluice.identifiers import quoted
 from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
+from sluice.records.avro_defaults import with_defaults
+from sluice.records.comments import comments_of_avro, described, documented
 from sluice.records.json_text import OPTIONS, TIMES
-from sluice.records.structs import without
+from sluice.records.structs import struct, without
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
-from sluice.sinks.files.avro import with_defaults
 from sluice.sinks.files.hadoop import SETTING
 from sluice.sinks.files.options.names import (
     DataFile,
@@ -114,6 +115,8 @@ class FilesWriter(SinkWriter):
         self._parts = itertools.count()
         self._partitioning = self._pinned.partitioning
         self._chunk = self._pinned.max_rows_per_file
+        schema = start.writer.schema_avro  # an earlier release pinned none
+        self._comments = comments_of_avro(json.loads(schema)) if schema else {}
         self._planned: dict[tuple[str, int], list[PlannedRange]] = {}
         for r in sorted((r for group in start.ranges for r in group), key=lambda r: r.start):
             self._planned.setdefault((r.named_topic, r.partition), []).append(r)
@@ -187,6 +190,10 @@ class FilesWriter(SinkWriter):
                 target,
                 False,
             )
+            written_as = [
+                self._described(attribute) if name not in placed.by else attribute
+                for name, attribute in attributes.items()
+            ]
             spec = getattr(jvm, "org.apache.spark.sql.execution.datasources.FileFormatWriter$OutputSpec")
             empty = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({})
             with _refused(target):
@@ -195,7 +202,7 @@ class FilesWriter(SinkWriter):
                     plan,
                     getattr(jvm, _FORMATS[self._pinned.format])(),
                     committer,
-                    spec(target, empty, plan.output()),
+                    spec(target, empty, _seq(jvm, written_as)),
                     session.sessionState().newHadoopConfWithOptions(scala_options),
                     _seq(jvm, [attributes[name] for name in placed.by]),
                     jvm.scala.Option.empty(),
@@ -226,6 +233,17 @@ class FilesWriter(SinkWriter):
             options["avroSchema"] = self._avro_schema(plan, by)
         return {**options, **TEXT_OPTIONS.get(self._pinned.format, {})}
 
+    def _described(self, attribute: Any) -> Any:
+        """A column with its comments, which Spark writes into the footer of a Parquet file."""
+        name = str(attribute.name())
+        comments = {path: text for path, text in self._comments.items() if path[0] == name.lower()}
+        if not comments:
+            return attribute
+        bare = {"name": name, "type": json.loads(attribute.dataType().json()), "nullable": True, "metadata": {}}
+        types = cast("Any", self._spark._jvm).org.apache.spark.sql.types
+        made = types.DataType.fromJson(json.dumps(described(struct([bare]), comments))).fields()[0]
+        return attribute.withMetadata(made.metadata()).withDataType(made.dataType())
+
     def _avro_schema(self, plan: Any, by: Collection[str]) -> str:
         name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
         record = f"_{name}" if name[0].isdigit() else name  # Avro's names never begin with a digit
@@ -233,7 +251,7 @@ class FilesWriter(SinkWriter):
         jvm: Any = self._spark._jvm
         kind = jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(own))
         made = jvm.org.apache.spark.sql.avro.SchemaConverters.toAvroType(kind, False, record, "")
-        return json.dumps(with_defaults(json.loads(str(made.toString()))))
+        return json.dumps(documented(with_defaults(json.loads(str(made.toString()))), self._comments))
 
     @contextmanager
     def _settings(self, *, in_order: bool) -> Iterator[None]:

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
+from sluice.records.avro_defaults import with_defaults
 from sluice.records.structs import Type
 from sluice.schemas.registry.client import Kind, Reference, Registry
 from sluice.schemas.registry.config import Registries
@@ -173,28 +174,7 @@ def _identifier(name: str) -> str:
 
 def _avro(jvm: HudiJvm, struct: Type, full: str) -> str:
     """An Avro schema with null as the default of nullable columns, so that a later schema can read older records."""
-    return json.dumps(_with_defaults(json.loads(_spark_avro(jvm, struct, full))), separators=(",", ":"))
-
-
-def _with_defaults(schema: Any) -> Any:
-    """A schema with null as the default, and so as the union's first type, of every nullable field in all records."""
-    if isinstance(schema, list):
-        return [_with_defaults(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {
-        name: _with_defaults(part) if name in ("type", "items", "values") else part for name, part in schema.items()
-    }
-    if "fields" in made:
-        made["fields"] = [_with_default(field) for field in made["fields"]]
-    return made
-
-
-def _with_default(field: dict[str, Any]) -> dict[str, Any]:
-    kind = _with_defaults(field["type"])
-    if not (isinstance(kind, list) and "null" in kind):
-        return {**field, "type": kind}
-    return {**field, "type": ["null", *(one for one in kind if one != "null")], "default": None}
+    return json.dumps(with_defaults(json.loads(_spark_avro(jvm, struct, full))), separators=(",", ":"))
 
 
 def _spark_avro(jvm: HudiJvm, struct: Type, full: str) -> str:

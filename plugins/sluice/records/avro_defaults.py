@@ -1,16 +1,16 @@
-"""The schema of Avro files: Spark's own, with what Avro's readers need besides. Pure."""
+"""Defaults of Avro schemas that Spark makes of columns. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-_PARTS: Final = ("items", "values")
+_PARTS: Final = ("type", "items", "values")
 
 
 def with_defaults(schema: Any) -> Any:
-    """The schema with null as the default of each field that may be null, as Kafka Connect writes it.
+    """A schema with null as the default of each field that may be null, as Kafka Connect writes it.
 
-    Avro's readers fill in fields that an earlier file doesn't have by their defaults, and refuse the file where there
+    Avro's readers fill in fields that earlier records don't have by their defaults, and refuse the records where there
     is none. A default's type comes first in its union.
 
     Args:
@@ -20,8 +20,8 @@ def with_defaults(schema: Any) -> Any:
         return [with_defaults(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {**schema, **{part: with_defaults(schema[part]) for part in _PARTS if part in schema}}
-    if "fields" in schema:
+    made = {name: with_defaults(part) if name in _PARTS else part for name, part in schema.items()}
+    if "fields" in made:
         made["fields"] = [_field(one) for one in schema["fields"]]
     return made
 
