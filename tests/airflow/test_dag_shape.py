@@ -26,7 +26,7 @@ from sluice.protocol.messages import PlannedRange
 
 def a_pipeline(**more: Any) -> Pipeline:
     columns = {"schema": "id BIGINT, shop STRING"}
-    kafka = Kafka(topics="orders", **more.pop("kafka", {}))
+    kafka = Kafka(**{"topics": "orders", **more.pop("kafka", {})})
     return Pipeline(
         name="orders", source=Source(kafka=kafka), sink=Sink(hudi=Hudi(path="/lake/orders", **columns)), **more
     )

@@ -454,7 +454,8 @@ def test_streams_are_not_followed_by_a_table_that_has_rows_of_a_topic_from_two_o
     checkpoint = Checkpoint(clusters={name: ClusterCheckpoint(topics=topics) for name in loaded})
     sources = SimpleNamespace(cluster_ids=lambda: {"east": "E", "west": "W"})
     session: Any = SimpleNamespace(
-        _streams=SimpleNamespace(follow=lambda _: (Followed(known, {}), sources)),
+        _streams=SimpleNamespace(follow=lambda *_: (Followed(known, {}), sources)),
+        _seen=lambda _: (),
         _committed=lambda *_: SimpleNamespace(checkpoint=checkpoint),
         table_id=TABLE,
     )

@@ -24,7 +24,11 @@ _COUNTERS = (*COUNTS, "bytes_read", "bytes_written")
 
 def tags(pipeline: Pipeline) -> dict[str, str]:
     """The tags of all of a pipeline's metrics."""
-    return {"pipeline": pipeline.name, "table": pipeline.table_name}
+    return _tags(pipeline.name, pipeline.table_name)
+
+
+def _tags(pipeline: str, table: str) -> dict[str, str]:
+    return {"pipeline": pipeline, "table": table}
 
 
 @contextmanager
@@ -103,6 +107,16 @@ def clusters(pipeline: Pipeline, standing: Standing, left: Iterable[str]) -> Non
             held_back_records=one.held_back_records,
         )
         stats.gauge("sluice.cluster_unreachable", int(cluster in standing.unreachable), tags=of_cluster)
+
+
+def mapping_changed(pipeline: str, table: str) -> None:
+    """Count a change of where a pipeline's streams are, seen between its runs.
+
+    Args:
+        pipeline: the pipeline's name.
+        table: the table's name.
+    """
+    stats.incr("sluice.metadata_changes", tags=_tags(pipeline, table))
 
 
 def aborted(pipeline: Pipeline) -> None:

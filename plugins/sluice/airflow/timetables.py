@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.sdk import Asset, AssetOrTimeSchedule, CronDataIntervalTimetable, DeltaDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from sluice.errors import PipelineFileError
@@ -14,8 +14,11 @@ from sluice.pipeline.model import ByArrival, Pipeline
 Timetable = CronDataIntervalTimetable | DeltaDataIntervalTimetable
 
 
-def timetable(pipeline: Pipeline) -> Timetable | AssetOrTimeSchedule | None:
-    """The timetable of the pipeline's intervals; see `timetable_of`. Runs that records start have no data interval."""
+def timetable(pipeline: Pipeline) -> Timetable | AssetOrTimeSchedule | list[Asset] | None:
+    """The timetable of the pipeline's intervals; see `timetable_of`.
+
+    Runs that records start, or a change of where streams are, have no data interval.
+    """
     schedule = pipeline.schedule
     if isinstance(schedule, ByArrival):
         from sluice.airflow.arriving import arrivals_asset  # imports Kafka's client, which other files don't need
@@ -23,7 +26,14 @@ def timetable(pipeline: Pipeline) -> Timetable | AssetOrTimeSchedule | None:
         return AssetOrTimeSchedule(
             timetable=DeltaDataIntervalTimetable(schedule.at_least_every), assets=[arrivals_asset(pipeline, schedule)]
         )
-    return timetable_of(schedule, pipeline.timezone, "schedule")
+    by_time = timetable_of(schedule, pipeline.timezone, "schedule")
+    streams = pipeline.source.options.streams_settings
+    if streams is None or streams.watched_every is None:
+        return by_time
+    from sluice.airflow.watched_streams import streams_asset  # imports Kafka's client, too
+
+    asset = streams_asset(pipeline, streams)
+    return AssetOrTimeSchedule(timetable=by_time, assets=[asset]) if by_time is not None else [asset]
 
 
 def timetable_of(schedule: timedelta | str | None, timezone: str, key: str) -> Timetable | None:

@@ -140,15 +140,21 @@ def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
 
 def _clusters(pipeline: Pipeline) -> list[tuple[KafkaSettings, tuple[str, ...]]]:
     """The clusters that are read, with their topics; none are named where a pattern does it."""
-    from sluice.connectors.metadata import metadata_service
-    from sluice.coordinator.streams import mapping_by
+    from sluice.connectors.metadata import mapping_by, metadata_service
 
     source = pipeline.source.options
     streams = source.streams_settings
     if streams is None:
         return [(settings(pipeline)[0], source.topics)]
     service = metadata_service(streams.service, streams.service_options)
-    mapping, of = mapping_by(service, pipeline, streams), connections(pipeline)
+    mapping = mapping_by(
+        service,
+        streams,
+        connection=pipeline.kafka_connection,
+        starting=source.starting_offsets,
+        table=pipeline.table_id,
+    )
+    of = connections(pipeline)
     return [
         (of(there.connection).at(name, there.bootstrap_servers), tuple(t for c, t in sorted(mapping.logs) if c == name))
         for name, there in sorted(mapping.clusters.items())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
+from sluice.connectors.options import StreamsSettings
 from sluice.connectors.registry import load
 from sluice.errors import ActionRequiredError, SluiceError
-from sluice.protocol.mapping import Stream
+from sluice.protocol.mapping import Offsets, Stream, StreamMapping, mapping_of, require_streams
 from sluice.redact import redact_text
 
 GROUP = "sluice.metadata_services"
@@ -77,3 +79,28 @@ def metadata_service(name: str, options: Mapping[str, Any]) -> MetadataService:
             reason=f"{type(error).__name__}: {redact_text(str(error))}",
         ) from error
     return service
+
+
+def mapping_by(
+    service: MetadataService, settings: StreamsSettings, *, connection: str, starting: Offsets, table: str
+) -> StreamMapping:
+    """Where a pipeline's streams are, as a metadata service says it now.
+
+    Args:
+        service: the metadata service.
+        settings: which streams.
+        connection: the pipeline's connection, for clusters that name none.
+        starting: the pipeline's starting offsets.
+        table: the table's name, for errors.
+
+    Raises:
+        RetryableError: the service doesn't answer.
+        ActionRequiredError: it doesn't know a stream, or contradicts itself.
+    """
+    pattern = settings.pattern
+    if pattern is not None:
+        found = {name: stream for name, stream in service.all_streams().items() if re.fullmatch(pattern, name)}
+    else:
+        found = dict(service.describe_streams(settings.streams))
+        require_streams(settings.streams, found, table)
+    return mapping_of(found, connection=connection, starting=starting, table=table)

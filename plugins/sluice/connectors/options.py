@@ -41,6 +41,7 @@ class StreamsSettings:
         failures: for how many consecutive intervals the last answer may be reused.
         skips_unreachable: whether an interval proceeds without a cluster that doesn't answer.
         connections: Airflow connections that a mapping may name besides the pipeline's own.
+        watched_every: how often the service is asked between intervals, too; None if it isn't.
     """
 
     streams: tuple[str, ...]
@@ -51,6 +52,7 @@ class StreamsSettings:
     failures: int
     skips_unreachable: bool = False
     connections: frozenset[str] = frozenset()
+    watched_every: timedelta | None = None
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ class Session:
             known, drained = known.without_drained(read_checkpoint(metadata, self.parts.source.name, ()))
         else:
             drained = ()
-        self.followed, self.sources = self._streams.follow(known)
+        self.followed, self.sources = self._streams.follow(known, self._seen(note))
         self.followed = self.followed.having_drained(drained)
         clusters = self.sources.cluster_ids()
         if not clusters and self.followed.known.skipped:
@@ -184,6 +184,32 @@ class Session:
         refuse_shared_names(named, self.table_id)
         self.followed = replace(self.followed, known=named)
         return committed
+
+    def _seen(self, note: CommitNote) -> tuple[KnownStreams, ...]:
+        """The mappings that a watcher has seen since the last commit was planned, oldest first.
+
+        Args:
+            note: of the last commit, whose control topic may be another one.
+        """
+        settings = self.pipeline.source.options.streams_settings
+        if settings is None or settings.watched_every is None:
+            return ()
+        elsewhere = self._elsewhere(note) if note.is_ours else None
+        if elsewhere is not None:
+            before = self.on_control_topic(elsewhere)
+            return (*before._seen_here(note), *self._seen_here(CommitNote()))
+        return self._seen_here(note)
+
+    def _seen_here(self, note: CommitNote) -> tuple[KnownStreams, ...]:
+        """The same, of this control topic; all of it where `note` is no commit's, or is of another topic."""
+        if not self.control.exists():
+            return ()
+        self._require_signatures(note)
+        planned_at = 0
+        if note.control_offset is not None and not self.is_made_again(note):
+            start = self.control.table_log(self.table_id, note.control_offset).at(note.control_offset)
+            planned_at = start.start.read_position if start is not None else note.control_offset
+        return tuple(found.streams for _, found in self.control.table_log(self.table_id, planned_at).seen)
 
     def bound(self, state: ClusterState, checkpoint: Checkpoint) -> ClusterState:
         """The clusters' state within what is read of streams; see `sluice.protocol.moves` and `.streams.bounded`.
@@ -255,9 +281,12 @@ class Session:
         elsewhere = self._elsewhere(note)
         committed = Committed(checkpoint, note, elsewhere, elsewhere is None and self.is_made_again(note))
         if committed.elsewhere is None:
-            for signed, after in self.signed_from(note).items():
-                self.control.signatures.require(self.table_id, after, signed)
+            self._require_signatures(note)
         return committed
+
+    def _require_signatures(self, note: CommitNote) -> None:
+        for signed, after in self.signed_from(note).items():
+            self.control.signatures.require(self.table_id, after, signed)
 
     def signed_from(self, note: CommitNote) -> dict[Signed, int]:
         """The control topic's offset after which the table's messages have to be signed, by how, as a note says.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from sluice.connectors.metadata import MetadataService, metadata_service
+from sluice.connectors.metadata import MetadataService, mapping_by, metadata_service
 from sluice.connectors.options import StreamsSettings
 from sluice.connectors.source import OffsetSyncs, Source, mirror_reader
 from sluice.coordinator.parts import Parts
@@ -17,8 +16,9 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.known_streams import KnownStreams
-from sluice.protocol.mapping import ClusterAddress, Log, StreamMapping, mapping_of, require_streams
+from sluice.protocol.mapping import ClusterAddress, Log, StreamMapping
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.seen_streams import having_seen
 from sluice.protocol.stream_identity import refuse_copied_ids, refuse_lost_address, refuse_two_names
 from sluice.protocol.streams import Followed, Told, doubtful, follow, follow_without_answer
 
@@ -37,8 +37,12 @@ class Streams:
         self._settings = settings
         self._parts = parts
 
-    def follow(self, known: KnownStreams | None) -> tuple[Followed, Sources]:
+    def follow(self, known: KnownStreams | None, seen: Sequence[KnownStreams] = ()) -> tuple[Followed, Sources]:
         """What to read by what the service says now, and by what the last commit knew; and the clusters that have it.
+
+        Args:
+            known: the mapping of the last commit; None before the first.
+            seen: the mappings that a watcher has seen since, oldest first.
 
         Raises:
             RetryableError: the service doesn't answer, and has not for as many intervals as `metadata_failures` allows.
@@ -47,23 +51,32 @@ class Streams:
         table = self._pipeline.table_id
         service = metadata_service(self._settings.service, self._settings.service_options)
         try:
-            mapping = mapping_by(service, self._pipeline, self._settings)
+            mapping = mapping_by(
+                service,
+                self._settings,
+                connection=self._pipeline.kafka_connection,
+                starting=self._pipeline.source.options.starting_offsets,
+                table=table,
+            )
         except RetryableError as error:
+            last = known
+            known, remarks = self._having_seen(known, seen, StreamMapping())
             followed = follow_without_answer(known, self._settings.failures, str(error), table)
             of = self._clusters(followed.clusters)
             present = self._ids(of, None)
-            before = known
         else:
             of = self._clusters(mapping.clusters)
             present = self._ids(of, service)
             refuse_two_names(present, table)
-            before = known.renamed(present) if known is not None else None
+            last = before = known.renamed(present) if known is not None else None
+            before, remarks = self._having_seen(before, seen, mapping)
             followed = follow(before, mapping, self._settings.on_removed, table)
             of_removed = self._removed(followed, of)
             ids_of_removed = self._ids(of_removed, service, followed.missed)
             if before is not None:
                 if any(ids_of_removed[name] in present.values() for name in ids_of_removed if not before.ids.get(name)):
                     before = before.identified(ids_of_removed).renamed(present)
+                    last = last.identified(ids_of_removed).renamed(present) if last is not None else None
                     followed = follow(before, mapping, self._settings.on_removed, table)
                     of_removed = self._removed(followed, of)
                 lost = followed.missed & before.lost(ids_of_removed).keys()
@@ -76,7 +89,7 @@ class Streams:
             of |= of_removed
             present |= ids_of_removed
         skipped = sorted(of.keys() - present.keys())
-        followed = _without(followed, skipped)
+        followed = _without(replace(followed, remarks=(*remarks, *followed.remarks)), skipped)
         source = self._pipeline.source.options
         own = {one.registry for one in (source.value, source.key) if one is not None and one.registry is not None}
         refuse_copied_ids(followed, own, table)
@@ -84,7 +97,7 @@ class Streams:
             log.warning(remark, table=table)
         answering = {name: source for name, source in of.items() if name in present}
         followed = replace(followed, syncs=self._syncs(followed, answering))
-        return followed, Sources(answering, followed.topics, skipped, doubtful(followed.known, before))
+        return followed, Sources(answering, followed.topics, skipped, doubtful(followed.known, last))
 
     def sources(self, known: KnownStreams) -> Sources:
         """The clusters that an interval reads as one source, by its START-COMMIT.
@@ -94,6 +107,27 @@ class Streams:
         """
         answered = {name: address for name, address in known.clusters.items() if name not in known.skipped}
         return Sources(self._clusters(answered), known.topics)
+
+    def _having_seen(
+        self, known: KnownStreams | None, seen: Sequence[KnownStreams], mapping: StreamMapping
+    ) -> tuple[KnownStreams | None, tuple[str, ...]]:
+        """See `sluice.protocol.seen_streams`; without clusters that this pipeline may not reach, with a remark."""
+        remarks: dict[str, None] = {}
+        allowed = []
+        for one in seen:
+            logs = {**one.logs}
+            for name, address in one.clusters.items():
+                if mapping.clusters.get(name) == address:
+                    continue
+                try:
+                    self._require_allowed(name, address)
+                    self._parts.kafka_of(name, address)
+                except ActionRequiredError as error:
+                    remarks[f"cluster {name} was mapped for a while, and is left out: {error}"] = None
+                    logs.pop(name, None)
+            allowed.append(one.model_copy(update={"logs": logs}))
+        found, of_topics = having_seen(known, allowed, mapping, self._settings.on_removed, self._pipeline.table_id)
+        return found, (*remarks, *of_topics)
 
     def _removed(self, followed: Followed, mapped: Collection[str]) -> dict[str, Source]:
         """The clusters that are read on, though the mapping has ceased to name them."""
@@ -152,41 +186,23 @@ class Streams:
             return {name: cluster_id for found in pool.map(ask, clusters) for name, cluster_id in found.items()}
 
     def _clusters(self, addresses: Mapping[str, ClusterAddress]) -> dict[str, Source]:
-        source = self._pipeline.source.options
-        own = {one.registry for one in (source.value, source.key) if one is not None}
         for name, address in sorted(addresses.items()):
-            named = {address.connection, address.registry} - {None, self._pipeline.kafka_connection, *own}
-            refused = sorted(one for one in named if one is not None and one not in self._settings.connections)
-            if refused:
-                raise ActionRequiredError(
-                    f"The mapping names the connection {refused[0]}, which this pipeline doesn't allow it to use.",
-                    next_step=f"add {refused[0]} to `mapped_connections` of the source if it is one of its clusters or "
-                    "registries, or correct the mapping.",
-                    table=self._pipeline.table_id,
-                    cluster=name,
-                )
+            self._require_allowed(name, address)
         return {name: self._parts.cluster(name, address) for name, address in sorted(addresses.items())}
 
-
-def mapping_by(service: MetadataService, pipeline: Pipeline, settings: StreamsSettings) -> StreamMapping:
-    """Where a pipeline's streams are, as a metadata service says it now.
-
-    Raises:
-        RetryableError: the service doesn't answer.
-        ActionRequiredError: it doesn't know a stream, or contradicts itself.
-    """
-    pattern = settings.pattern
-    if pattern is not None:
-        found = {name: stream for name, stream in service.all_streams().items() if re.fullmatch(pattern, name)}
-    else:
-        found = dict(service.describe_streams(settings.streams))
-        require_streams(settings.streams, found, pipeline.table_id)
-    return mapping_of(
-        found,
-        connection=pipeline.kafka_connection,
-        starting=pipeline.source.options.starting_offsets,
-        table=pipeline.table_id,
-    )
+    def _require_allowed(self, name: str, address: ClusterAddress) -> None:
+        source = self._pipeline.source.options
+        own = {one.registry for one in (source.value, source.key) if one is not None}
+        named = {address.connection, address.registry} - {None, self._pipeline.kafka_connection, *own}
+        refused = sorted(one for one in named if one is not None and one not in self._settings.connections)
+        if refused:
+            raise ActionRequiredError(
+                f"The mapping names the connection {refused[0]}, which this pipeline doesn't allow it to use.",
+                next_step=f"add {refused[0]} to `mapped_connections` of the source if it is one of its clusters or "
+                "registries, or correct the mapping.",
+                table=self._pipeline.table_id,
+                cluster=name,
+            )
 
 
 def _without(followed: Followed, skipped: Sequence[str]) -> Followed:

@@ -480,6 +480,15 @@ def _health(dag: DagFacts | None, runs: list[RunFacts], history: TableHistory, l
 
 
 def _schedule(view: PipelineView) -> str | None:
+    pipeline = view.entry.pipeline
+    streams = pipeline.source.options.streams_settings if pipeline else None
+    if pipeline is None or streams is None or streams.watched_every is None:
+        return _by_schedule(view)
+    by_clock = _by_schedule(view) if pipeline.schedule is not None else None
+    return ", and ".join(filter(None, (by_clock, "when the streams' mapping changes")))
+
+
+def _by_schedule(view: PipelineView) -> str | None:
     found = view.entry.pipeline.schedule if view.entry.pipeline else None
     if isinstance(found, timedelta):
         return f"every {_in_words(found)}"

@@ -22,6 +22,7 @@ from sluice.protocol.messages import (
     AckCommit,
     ControlMessage,
     EndCommit,
+    MappingSeen,
     PlannedRange,
     StartCommit,
     WriteStatus,
@@ -125,6 +126,9 @@ class TableHistory:
     # Folding -------------------------------------------------------------------------------------------------------
 
     def _fold(self, offset: int, message: ControlMessage) -> None:
+        if isinstance(message, MappingSeen):  # of no transaction
+            self._log.position = offset + 1
+            return
         known = self.transactions.get(message.transaction)
         if known is not None and known.instant not in self._log.transactions:
             self._put_back(known)

@@ -99,7 +99,10 @@ class KnownStreams(Untrusted):
             was, is_now = self.ids.get(name), present.get(names.get(name, name))
             return was if was and is_now and was != is_now else names.get(name, name)
 
-        by_name = {what: now(getattr(self, what)) for what in ("clusters", "logs", "ids", "skipped")}
+        by_name = {what: now(getattr(self, what)) for what in ("clusters", "ids", "skipped")}
+        by_name["logs"] = {}
+        for name, topics in self.logs.items():  # two names may turn out to be one cluster's
+            by_name["logs"].setdefault(names.get(name, name), {}).update(topics)
         by_name["moves"] = {
             of_moves(name): {
                 topic: move.model_copy(update={"cluster": of_moves(move.cluster)}) for topic, move in moves.items()

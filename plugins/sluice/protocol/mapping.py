@@ -189,6 +189,11 @@ class MappedLog:
     streams: tuple[str, ...] = ()
     move: Move | None = None
 
+    @property
+    def ends(self) -> dict[int, int]:
+        """Its last offsets to read that are given as such, by partition."""
+        return dict(self.stopping) if isinstance(self.stopping, Mapping) else {}
+
 
 @dataclass(frozen=True)
 class StreamMapping:

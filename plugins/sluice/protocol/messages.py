@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -541,10 +541,25 @@ class Claim(_Message):
     memory: Annotated[int | None, Field(ge=0)] = None
 
 
-ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SkipMessage | Claim
+class MappingSeen(_Message):
+    """Where the table's streams are, from a watcher between two intervals. It is no turn.
+
+    The next START reads what was mapped meanwhile, though the mapping may not name it any more by then
+    (`protocol.seen_streams`).
+
+    Attributes:
+        streams: the mapping.
+    """
+
+    type: Literal["MAPPING-SEEN"] = "MAPPING-SEEN"
+    streams: KnownStreams
+
+
+ControlMessage = (
+    StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SkipMessage | Claim | MappingSeen
+)
 _KINDS: Mapping[bytes, type[ControlMessage]] = {
-    b'"%s"' % str(kind.model_fields["type"].default).encode(): kind
-    for kind in (StartCommit, WriteStatus, EndCommit, AckCommit, AbortCommit, Moved, SkipMessage, Claim)
+    b'"%s"' % str(kind.model_fields["type"].default).encode(): kind for kind in get_args(ControlMessage)
 }
 
 

@@ -13,7 +13,7 @@ begins in the middle, and knows no such offset, can't know what was signed befor
 signed as it would sign them.
 
 Sending a signed record again has no effect: a repeated START is void, a repeated END names a lease that isn't the last
-one, and only a range's first status counts.
+one, and only a range's first status counts. A repeated MAPPING-SEEN has what was mapped then read on once more.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
         stays = seen is not None and seen.status != "draining" and mapped.stopping == "latest"
         logs.setdefault(cluster, {})[topic] = KnownLog(
             streams=mapped.streams,
-            ends=seen.ends if seen is not None and stays else _ends_of(mapped),
+            ends=seen.ends if seen is not None and stays else mapped.ends,
             starting=mapped.starting,
         )
     clusters = dict(mapping.clusters)
@@ -205,10 +205,6 @@ def _is_at(now: ClusterAddress, was: ClusterAddress | None) -> bool:
 
 def _may_have_more(now: KnownLog, was: KnownLog | None) -> bool:
     return was is None or now.ends != was.ends
-
-
-def _ends_of(mapped: MappedLog) -> dict[int, int]:
-    return dict(mapped.stopping) if isinstance(mapped.stopping, Mapping) else {}
 
 
 def bounded(

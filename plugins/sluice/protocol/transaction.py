@@ -32,6 +32,7 @@ from sluice.protocol.messages import (
     Claim,
     ControlMessage,
     EndCommit,
+    MappingSeen,
     Moved,
     StartCommit,
     WriteStatus,
@@ -126,6 +127,7 @@ class TableLog:
         self.transactions: dict[str, Transaction] = {}
         self.position = 0
         self.moved: Moved | None = None  # where the table's messages continue
+        self.seen: list[tuple[int, MappingSeen]] = []  # the notes of a watcher of its streams, and where they are
         self._last_turn = -1  # offset of the last START, END, ACK or ABORT of this table
 
     def extend(self, messages: Iterable[tuple[int, ControlMessage]]) -> TableLog:
@@ -178,6 +180,7 @@ class TableLog:
         """Drop the transactions that are neither open nor decided, for long-lived followers of a log."""
         held = (State.OPEN, State.DECIDED)
         self.transactions = {name: t for name, t in self.transactions.items() if t.state in held}
+        self.seen.clear()
 
     def _apply(self, offset: int, message: ControlMessage) -> None:
         if isinstance(message, StartCommit):
@@ -185,6 +188,9 @@ class TableLog:
             return
         if isinstance(message, Moved):
             self._move(offset, message)
+            return
+        if isinstance(message, MappingSeen):
+            self.seen.append((offset, message))
             return
         transaction = self.transactions.get(message.transaction)
         if isinstance(message, WriteStatus | Claim):

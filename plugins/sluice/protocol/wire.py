@@ -56,7 +56,7 @@ class Packed(Untrusted):
 class MessagePart(Untrusted):
     """One part of a message sent in several; its envelope identifies the message for people."""
 
-    type: Literal["START-COMMIT", "WRITE-STATUS", "END-COMMIT", "ACK-COMMIT", "ABORT-COMMIT"]
+    type: Literal["START-COMMIT", "WRITE-STATUS", "END-COMMIT", "ACK-COMMIT", "ABORT-COMMIT", "MAPPING-SEEN"]
     table: str
     transaction: str
     time: datetime

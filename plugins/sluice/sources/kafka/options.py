@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -9,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from sluice.connectors.capabilities import SourceCapabilities
 from sluice.connectors.options import SourceOptions, StreamsSettings
 from sluice.protocol.streams import OnRemoved
-from sluice.sections import OneOrMore, Section, is_pattern
+from sluice.sections import Duration, OneOrMore, Section, is_pattern
 
 _CAPABILITIES = SourceCapabilities(
     replayable=True, ordered=True, windows_by_time=True, keyed=True, holds_control_log=True
@@ -50,6 +51,9 @@ class Kafka(SourceOptions):
     """What to do with a cluster of streams that doesn't answer: fail, or skip it with a warning."""
     metadata_failures: Annotated[int, Field(ge=0)] = 3
     """How many intervals in a row may use the last mapping while the metadata service doesn't answer."""
+    metadata_interval: Annotated[Duration | None, Field(ge=timedelta(seconds=1))] = None
+    """How often Airflow's triggerer asks the metadata service between runs, too, such as `1 minute`: what is mapped for
+    a while is then read, and a change starts a run. By default only START asks."""
     consumer_group: str | None = None
     """The consumer group that receives committed offsets for lag monitoring. Default: `sluice.<pipeline>`."""
 
@@ -88,6 +92,7 @@ class Kafka(SourceOptions):
             self.metadata_failures,
             self.on_unreachable == "skip",
             frozenset(self.mapped_connections),
+            self.metadata_interval,
         )
 
     @property
@@ -106,5 +111,11 @@ class Kafka(SourceOptions):
         if bool(self.streams or self.streams_pattern) != (self.metadata is not None):
             raise ValueError(
                 "`metadata` says where streams are: it belongs to `streams` or `streams_pattern`, and to them only"
+            )
+        if self.metadata_interval is not None and self.metadata is None:
+            raise ValueError("`metadata_interval` is for streams: without them there is no metadata service to ask")
+        if self.metadata_interval is not None and self.until == "data_interval_end":
+            raise ValueError(
+                "`metadata_interval` starts runs without a data interval, which `until: data_interval_end` needs"
             )
         return self
