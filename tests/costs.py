@@ -32,6 +32,7 @@ _CONVERTERS = ("test_converters", "test_converters_avro", "test_converters_json"
 _TOGETHER = {
     "tests/airflow/test_dag_run.py": "live Airflow",
     "tests/airflow/test_starts_by_arrival.py": "live Airflow",
+    "tests/airflow/test_starts_by_mapping.py": "live Airflow",
     "tests/airflow/test_watching.py": "live Airflow",
     "tests/airflow/test_workers_in_airflow.py": "live Airflow",
     "tests/page/test_connect_rest.py": "page's Airflow",

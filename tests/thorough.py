@@ -20,6 +20,7 @@ _TESTS = Path(__file__).parent
 # Files that take long, and the tests of each that `make test` runs: with all of their parameters, or with those named.
 REPRESENTATIVES: dict[str, tuple[str, ...]] = {
     "airflow/test_starts_by_arrival.py": (),
+    "airflow/test_starts_by_mapping.py": (),
     "airflow/test_watching.py": (),
     "airflow/test_workers_in_airflow.py": (),
     "guarantees/test_broker_restarts.py": ("test_killed_and_started_again_between_and_within_the_steps",),

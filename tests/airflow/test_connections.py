@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sluice.airflow.connections import (
     kafka_settings,
+    mapped_kafka_connections,
     private_settings,
     private_settings_of,
     registry_settings,
@@ -318,3 +321,44 @@ def test_a_command_by_hand_gets_a_source_s_own_connections_as_a_task_does(
     (pipeline.source.model_extra or {})["kafka"] = Crm(topics="t")
     settings(pipeline)
     assert connections.connection("c").password == SECRET
+
+
+def test_a_worker_has_the_kafka_connections_that_streams_may_move_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of registries aren't any, and one that is missing or wrong keeps no worker from its work."""
+    from sluice.airflow.workers_dag import WorkerOperator, WorkerOptionsText, Workers
+    from sluice.kafka.config import connection_of_environment
+
+    made = {
+        "EAST": {"conn_type": "kafka", "extra": {"bootstrap.servers": "east:9092"}},
+        "WEST": {"conn_type": "kafka", "extra": {"bootstrap.servers": "west:9092"}},
+        "WRONG": {"conn_type": "kafka"},
+        "REGISTRY": {"conn_type": "http", "host": "registry"},
+        "KAFKA_DEFAULT": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:9092"}},
+        "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[2]"},
+    }
+    for name, fields in made.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(fields))
+    pipeline = streams_of("p", "east", "wrong", "registry", "missing")
+    with capture_logs() as logs:
+        assert mapped_kafka_connections([pipeline, streams_of("q", "west", "east"), on_s3()]) == ("east", "west")
+    assert [line["connection"] for line in logs] == ["missing", "wrong"]
+    operator = WorkerOperator(
+        task_id="worker", group="g", options=WorkerOptionsText(Workers()), pipelines="pipelines", number=0
+    )
+    monkeypatch.setattr("sluice.airflow.workers_dag.pipelines_of", lambda *_: (pipeline,))
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    _, environment = operator._prepare()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = connection_of_environment("east")
+    assert found is not None
+    assert found.bootstrap_servers == "east:9092"
+    assert connection_of_environment("west") is None
+
+
+def streams_of(name: str, *mapped: str) -> Any:
+    from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+
+    kafka = Kafka(streams="orders", metadata={"service": "file", "path": "/x"}, mapped_connections=mapped)
+    columns = {"schema": "id BIGINT"}
+    return Pipeline(name=name, source=Source(kafka=kafka), sink=Sink(hudi=Hudi(path=f"file:///lake/{name}", **columns)))

@@ -20,6 +20,7 @@ from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.connection import settings_of_connection
 from sluice.kafka.tokens import MSK_IAM, msk_region
+from sluice.logs import log
 from sluice.pipeline import Pipeline
 from sluice.private import PrivateSettings
 from sluice.protocol.quarantine import quarantine_path
@@ -292,3 +293,19 @@ def streams_connection(pipeline: Pipeline, connection: str) -> KafkaSettings:
         ActionRequiredError: it is missing or wrong.
     """
     return kafka_settings(connection).with_java_options(pipeline.write.kafka_options)
+
+
+def mapped_kafka_connections(pipelines: Iterable[Pipeline]) -> tuple[str, ...]:
+    """Ids of the Kafka connections that the pipelines' streams may move to, for a worker to have before they do.
+
+    Connections of registries are left out; and with a warning missing or wrong ones, which nothing needs yet.
+    """
+    settings = [pipeline.source.options.streams_settings for pipeline in pipelines]
+    found = []
+    for one in sorted({one for of in settings if of is not None for one in of.connections}):
+        try:
+            if _existing(one, _HOW_KAFKA.format(id=one)).conn_type == "kafka":
+                found.append(kafka_settings(one).name)
+        except ActionRequiredError as error:
+            log.warning("a connection that streams may move to can't be used now", connection=one, reason=error.what)
+    return tuple(found)

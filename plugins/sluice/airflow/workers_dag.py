@@ -19,7 +19,13 @@ from typing import Annotated, Any
 from airflow.sdk import DAG, BaseOperator, Context
 from pydantic import Field
 
-from sluice.airflow.connections import kafka_settings, private_settings_of, source_connections, spark_master
+from sluice.airflow.connections import (
+    kafka_settings,
+    mapped_kafka_connections,
+    private_settings_of,
+    source_connections,
+    spark_master,
+)
 from sluice.connectors.connections import to_environment
 from sluice.errors import PipelineFileError, RetryableError
 from sluice.logs import log
@@ -49,7 +55,7 @@ class Workers(Section):
     trust_control_topic: bool = False
     """Whether unsigned START-COMMITs are accepted: only where Sluice alone may write to the control topic."""
     connections: tuple[str, ...] = ()
-    """Further Kafka connections, of clusters that streams may move to."""
+    """Further Kafka connections, besides those of the pipelines and of their `mapped_connections`."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """On which the first one answers `/health`, `/ready` and `/metrics`; each further one on the next port."""
     host: str = "127.0.0.1"
@@ -146,7 +152,8 @@ class WorkerOperator(BaseOperator):
             None if given.port is None else given.port + self.number,
             given.host,
         )
-        kafka = [kafka_settings(one) for one in _kafka_connections(served, given.connections)]
+        further = (*given.connections, *mapped_kafka_connections(served))
+        kafka = [kafka_settings(one) for one in _kafka_connections(served, further)]
         environment = worker_environment(options, spark_master(write.connection), write.conf, kafka)
         name = f"{self.group}-{self.number}-{uuid.uuid4().hex[:8]}"
         return worker_command(options, name, places, ends_with_stdin=True), environment

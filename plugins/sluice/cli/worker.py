@@ -33,7 +33,7 @@ def worker(
         bool, typer.Option("--trust-control-topic", help="Take unsigned plans: only Sluice may write to the topic.")
     ] = False,
     connection: Annotated[
-        list[str] | None, typer.Option(help="A further Kafka connection, of a cluster that streams may move to.")
+        list[str] | None, typer.Option(help="A further Kafka connection, besides the ones in the pipeline files.")
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Answer /health, /ready and /metrics on this port.")
@@ -71,7 +71,7 @@ def _kafka_connections(pipelines: tuple[Pipeline, ...], further: list[str]) -> l
     """All Kafka connections of the pipelines; source's and sink's own go into the environment, each once."""
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return []
-    from sluice.airflow.connections import private_settings_of, source_connections
+    from sluice.airflow.connections import mapped_kafka_connections, private_settings_of, source_connections
     from sluice.connectors.connections import VARIABLE, to_environment
 
     if PRIVATE not in os.environ:
@@ -80,5 +80,5 @@ def _kafka_connections(pipelines: tuple[Pipeline, ...], further: list[str]) -> l
         ids = dict.fromkeys(one for pipeline in pipelines for one in pipeline.own_connections)
         os.environ.update(to_environment(source_connections(ids)))
     found = {s.name: s for pipeline in pipelines for s in settings(pipeline)}
-    found |= {one: connections(pipelines[0])(one) for one in further}
+    found |= {one: connections(pipelines[0])(one) for one in (*further, *mapped_kafka_connections(pipelines))}
     return list(found.values())
