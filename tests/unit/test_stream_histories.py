@@ -20,6 +20,7 @@ from sluice.protocol.mapping import Stream, StreamMapping, mapping_of
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.plan import Grouping, IntervalPlan, Limits, plan_interval
+from sluice.protocol.seen_streams import as_seen, having_seen
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Told, bounded, follow, follow_without_answer
 
@@ -74,6 +75,7 @@ class History:
         self.checkpoint = Checkpoint()
         self.said: dict[str, dict] = {}
         self.before: list[dict[str, dict]] = []  # answers that a stale replica of the service may still give
+        self.seen: list[KnownStreams] = []  # the notes of a watcher since the last commit was planned
         self.crashes = 0  # of the mirror, which copies some records again after each
         self.again: set[int] = set()  # logical records that the mirror has copied a second time
         self.producing = ""
@@ -90,9 +92,28 @@ class History:
         self.before.append(self.said)
         self.said = clusters
 
-    def produce(self, count: int) -> None:
+    def look(self, *, stale: float = 0.0) -> None:
+        """The watcher asks the service, which may answer as it did before, and notes what it says."""
+        said = self.random.choice(self.before[1:] or [self.said]) if self.random.random() < stale else self.said
+        noted = as_seen(_mapping(said))
+        if not self.seen or self.seen[-1].digest != noted.digest:
+            self.seen.append(KnownStreams.model_validate_json(noted.model_dump_json()))
+
+    def map_for_a_while(self) -> None:
+        """The stream is on a further cluster, of which no interval hears, and the watcher does."""
+        said = self.said
+        if "c" not in self.clusters:
+            self.add("c", self.random.randint(1, 2))
+        self.said = {**said, "c": {}}
+        self.look()
+        self.produce(self.random.randrange(1, 6), to="c")
+        self.said = said
+        if self.random.random() < 0.5:
+            self.look()
+
+    def produce(self, count: int, to: str | None = None) -> None:
         for _ in range(count):
-            log = self.random.choice(self.clusters[self.producing].logs)
+            log = self.random.choice(self.clusters[to or self.producing].logs)
             if self.random.random() < 0.1:
                 log.append(None)
             log.append(self.numbers)
@@ -155,10 +176,12 @@ class History:
             known, _ = known.without_drained(self.checkpoint)
         try:
             if not calm and self.random.random() < 0.1:
+                known, _ = having_seen(known, self.seen, StreamMapping(), "drain", "t")
                 followed = follow_without_answer(known, 2, "down", "t")
             else:
                 stale = not calm and self.random.random() < 0.1
                 said = self.random.choice(self.before[1:] or [self.said]) if stale else self.said
+                known, _ = having_seen(known, self.seen, _mapping(said), "drain", "t")
                 followed = follow(known, _mapping(said), "drain", "t")
             skipped = [name for name in followed.clusters if not self.clusters[name].up]
             followed = type(followed)(
@@ -232,6 +255,7 @@ class History:
             {r.topic_partition: r.end for r in ranges}, state.cluster_ids, ids, committed=plan.offset_ranges
         )
         self.noted = KnownStreams.model_validate_json(known.model_dump_json())
+        self.seen = self.seen[-1:] if self.random.random() < 0.3 else []  # one may have come while START planned
 
     # The end
 
@@ -246,7 +270,9 @@ class History:
 
 
 def _mapping(clusters: dict[str, dict]) -> StreamMapping:
-    stream = Stream.model_validate({"clusters": {name: {"topics": TOPIC, **said} for name, said in clusters.items()}})
+    stream = Stream.model_validate(
+        {"clusters": {name: {"topics": TOPIC, "connection": name, **said} for name, said in clusters.items()}}
+    )
     return mapping_of({"orders": stream}, connection="kafka_default", starting="earliest", table="t")
 
 
@@ -269,6 +295,10 @@ def _disturb(history: History) -> None:
         cluster.open_from.setdefault(number, len(cluster.logs[number]))
     elif chance < 0.6:
         history.clusters[history.random.choice(names)].end_transactions()
+    elif chance < 0.7:
+        history.map_for_a_while()
+    elif chance < 0.8:
+        history.look(stale=0.5)
 
 
 def _calm(history: History) -> None:
@@ -338,6 +368,12 @@ def _wrong_with(seed: int) -> str | None:
 def test_each_record_is_read_once_and_each_logical_record_is_a_row(part):
     wrong = {seed: why for seed in range(part, HISTORIES, 4) if (why := _wrong_with(seed)) is not None}
     assert wrong == {}
+
+
+def test_histories_tell_what_was_mapped_for_a_while(monkeypatch):
+    """Without the watcher's notes it is never read."""
+    monkeypatch.setattr(f"{__name__}.having_seen", lambda known, *_: (known, ()))
+    assert any("no row of" in str(_wrong_with(seed)) for seed in range(40))
 
 
 def test_histories_tell_an_end_of_what_is_committed_from_one_of_all_records(monkeypatch):
