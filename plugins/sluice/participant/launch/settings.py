@@ -17,6 +17,10 @@ _GIVEN = {
     "(access|api|private|account|shared|encryption)[._-]?key|keystore[.]key",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
+    # Looking for a join's key in what it was computed from, these two write its expressions out in full, each as often
+    # as others refer to it: a join of Debezium's JSON took all memory. No table that Sluice joins is large enough.
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     # Dates before 1582 and times before 1900 stay as they are, read or written. By default a single one fails the job.
     **{
