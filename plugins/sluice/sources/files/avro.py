@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+from sluice.sources.files.varint import LONGEST, varint
+
 MARKER = 16
 """Bytes of the sync marker, which ends a file's header and each of its blocks."""
-_LONGEST = 10  # bytes of a number
 
 
 def fault(file: BinaryIO, begin: int, size: int) -> str | None:
@@ -24,11 +25,9 @@ def fault(file: BinaryIO, begin: int, size: int) -> str | None:
     marker, at = file.read(MARKER), begin
     while at < size:
         file.seek(at)
-        head = file.read(2 * _LONGEST)
-        rows, first = _number(head)
-        length, second = _number(head[first:])
-        end = at + first + second + length + MARKER
-        if not second or length < 0 or end > size:
+        rows, length, begins = _block(file.read(2 * LONGEST)) or (0, -1, 0)
+        end = at + begins + length + MARKER
+        if length < 0 or end > size:
             return f"its block at byte {at} isn't whole"
         if rows <= 0:
             return f"its block at byte {at} has no rows"
@@ -39,11 +38,13 @@ def fault(file: BinaryIO, begin: int, size: int) -> str | None:
     return None
 
 
-def _number(data: bytes) -> tuple[int, int]:
-    """A number in Avro's variable length, and of how many bytes it is; 0 of none where it doesn't end."""
-    found = 0
-    for i, byte in enumerate(data[:_LONGEST]):
-        found |= (byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), i + 1
-    return 0, 0
+def _block(head: bytes) -> tuple[int, int, int] | None:
+    """The rows and the bytes that a block says it has, and where the bytes begin; None if it doesn't say."""
+    rows = varint(head)
+    length = varint(head, rows[1]) if rows is not None else None
+    return None if rows is None or length is None else (_signed(rows[0]), _signed(length[0]), length[1])
+
+
+def _signed(number: int) -> int:
+    """Avro's zigzag: 0, -1, 1, -2 for 0, 1, 2, 3."""
+    return (number >> 1) ^ -(number & 1)

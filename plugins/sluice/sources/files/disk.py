@@ -12,25 +12,25 @@ from urllib.parse import quote, unquote
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sources.files.entries import EDGE, IGNORED, Found, is_read
+from sluice.sources.files.options import DISK
 
-SCHEME = "file://"
 _PIECE = 1 << 16
 _NO_PERMISSION = (errno.EACCES, errno.EPERM)
 
 
 def place_of(uri: str) -> Path:
     """The place of a file, by its URI."""
-    return Path(unquote(uri.removeprefix(SCHEME)))
+    return Path(unquote(uri.removeprefix(DISK)))
 
 
 def folder_of(path: str) -> Path:
     """The folder that a pipeline file names, as sinks read theirs: its path has no escapes."""
-    return Path(path.removeprefix(SCHEME))
+    return Path(path.removeprefix(DISK))
 
 
 def uri_of(path: str) -> str:
     """The URI of an absolute path."""
-    return SCHEME + quote(os.fsencode(path), safe="/")
+    return DISK + quote(os.fsencode(path), safe="/")
 
 
 class Disk:

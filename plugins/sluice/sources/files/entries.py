@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 
 from sluice.errors import ActionRequiredError
+from sluice.sources.files.options import OBJECTS
 
 BITS = 32
 """Of an offset's 63 bits, those of the line: a stretch has less than 4 thousand million lines."""
@@ -23,10 +24,6 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 """Names that Hadoop's codecs decompress."""
 IGNORED = ("_", ".")
 """How names of files and folders begin that are never read."""
-OBJECTS = "s3a://"
-"""How the URI of an object in a bucket begins."""
-HDFS = "hdfs://"
-"""How the URI of a file of HDFS begins."""
 _COPYING = (".tmp", "._COPYING_")
 
 

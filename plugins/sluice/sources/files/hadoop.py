@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.sources.files.entries import HDFS, Storage, root_of
+from sluice.sources.files.entries import Storage, root_of
 from sluice.sources.files.hdfs import Hdfs
+from sluice.sources.files.options import HDFS
 from sluice.sources.files.s3 import Bucket, bucket_of
 
 

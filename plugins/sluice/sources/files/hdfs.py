@@ -18,6 +18,7 @@ from sluice.errors import ActionRequiredError
 from sluice.jvm.causes import causes, lost_jvm
 from sluice.sources.files.entries import IGNORED, Found, is_read, path_of
 from sluice.sources.files.s3 import SETTING, of_source
+from sluice.sources.files.varint import varint
 from sluice.storages import storage_error
 
 _ENTRIES, _REMAINING = 1, 2  # fields of DirectoryListingProto
@@ -173,9 +174,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _number(message: bytes, at: int) -> tuple[int, int]:
-    """A number in Protobuf's variable length, and where it ends."""
-    found = shift = 0
-    while message[at] & 0x80:
-        found |= (message[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return found | message[at] << shift, at + 1
+    found = varint(message, at)
+    if found is None:
+        raise ValueError(f"a message of the name node ends within a number, at byte {at}")
+    return found

@@ -15,8 +15,9 @@ from sluice.records.settings import Converter
 from sluice.sections import Duration, OneOrMore, TablePath
 
 _HIDDEN = ("topics", "topics_pattern", "key", "max_future", "max_records", "until")
-_DISK, _BUCKET, _HDFS = "file://", "s3a://", "hdfs://"
 _ROWS = "sluice.rows.converters.row:Converter"
+DISK, OBJECTS, HDFS = "file://", "s3a://", "hdfs://"
+"""How the URIs of files begin: of a disk, in a bucket, of HDFS."""
 FORMAT = "files.format"
 """The option of `value` for the format of files whose rows are records."""
 
@@ -83,14 +84,14 @@ class FilesOfFolder(SourceOptions):
     @field_validator("path")
     @classmethod
     def _can_be_read(cls, path: str) -> str:
-        if not path.startswith((_DISK, _BUCKET, _HDFS)):
+        if not path.startswith((DISK, OBJECTS, HDFS)):
             raise ValueError(
                 "a folder is on a disk, such as /data/in, in a bucket, as s3a://bucket/in, or on HDFS, as "
                 "hdfs://namenode/in"
             )
-        if path.startswith(_HDFS) and not {"", ".", ".."}.isdisjoint(path.removeprefix(_HDFS).split("/")[1:]):
+        if path.startswith(HDFS) and not {"", ".", ".."}.isdisjoint(path.removeprefix(HDFS).split("/")[1:]):
             raise ValueError("a name between slashes is empty or made of dots, for which HDFS has no path")
-        if path.startswith(_BUCKET) and not all(path.removeprefix(_BUCKET).split("/")):
+        if path.startswith(OBJECTS) and not all(path.removeprefix(OBJECTS).split("/")):
             raise ValueError("a name between slashes is empty, for which Hadoop has no path")
         return path
 
@@ -133,9 +134,9 @@ class FilesOfFolder(SourceOptions):
     @model_validator(mode="after")
     def _fits_the_storage(self) -> FilesOfFolder:
         require_bucket(self.connection or None, self.path)
-        if self.grows and self.path.startswith(_BUCKET):
+        if self.grows and self.path.startswith(OBJECTS):
             raise ValueError("`grows` is for files of a disk: an object never grows, and a new one is read as a whole")
-        if self.grows and self.path.startswith(_HDFS):
+        if self.grows and self.path.startswith(HDFS):
             raise ValueError("`grows` is for files of a disk: one of HDFS is read as a whole, once it is closed")
         return self
 
@@ -145,16 +146,16 @@ class FilesOfFolder(SourceOptions):
             raise ValueError("`archive_path` and `clean_source: archive` belong together")
         if self.clean_source == "keep":
             return self
-        if self.path.startswith(_BUCKET):
+        if self.path.startswith(OBJECTS):
             raise ValueError("`clean_source` is for files of a disk: give the bucket a lifecycle rule")
-        if self.path.startswith(_HDFS):
+        if self.path.startswith(HDFS):
             raise ValueError("`clean_source` is for files of a disk, and those of HDFS stay: leave it out")
         if self.grows:
             raise ValueError("`clean_source` is for files that don't grow: leave old ones to logrotate")
         if self.on_change != "reread":
             raise ValueError("once a file is gone its name may come again: `clean_source` needs `on_change: reread`")
         if self.archive_path is not None:
-            if not self.archive_path.startswith(_DISK):
+            if not self.archive_path.startswith(DISK):
                 raise ValueError("`archive_path` is a folder of a disk, such as /data/done")
             above = [f"{one.rstrip('/')}/" for one in (self.path, self.archive_path)]
             if above[0].startswith(above[1]) or above[1].startswith(above[0]):

@@ -17,11 +17,11 @@ from sluice.kafka.config import KafkaSettings
 from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.records import bad_record
-from sluice.sources.files.disk import SCHEME, Disk
-from sluice.sources.files.entries import BITS, HDFS, Entry, Found, Storage, path_of, root_of
+from sluice.sources.files.disk import Disk
+from sluice.sources.files.entries import BITS, Entry, Found, Storage, path_of, root_of
 from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.log import entries
-from sluice.sources.files.options import FORMAT
+from sluice.sources.files.options import DISK, FORMAT, HDFS
 from sluice.sources.files.rows import RowsOfFiles, UnreadableFileError, is_damage
 from sluice.sources.files.s3 import SETTING, of_source
 from sluice.sources.files.scan import FACTS, Stretch, scan
@@ -111,7 +111,7 @@ class FilesReader:
             yield from pool.map(lambda storage, path: storage.look(path), storages, paths)
 
     def _storage(self, path: str) -> Storage:
-        if path.startswith(SCHEME):
+        if path.startswith(DISK):
             return self._disk
         root = root_of(path)
         if root not in self._remote:
@@ -162,7 +162,7 @@ class FilesReader:
                 **where,
             )
         if file is not None:
-            answer, on_disk = of_storage(text, file), file.startswith(SCHEME)
+            answer, on_disk = of_storage(text, file), file.startswith(DISK)
             if answer.means == "act" and not on_disk:
                 error = answer.error(words={"path": SETTING}, file=file, **where)
                 error.reword(of_source)

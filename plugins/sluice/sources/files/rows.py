@@ -24,7 +24,8 @@ from sluice.records.fits import unassignable
 from sluice.records.structs import Type, same_but_for_case
 from sluice.rows.conform import conform, type_of
 from sluice.sources.files.avro import MARKER, fault
-from sluice.sources.files.disk import SCHEME, place_of
+from sluice.sources.files.disk import place_of
+from sluice.sources.files.options import DISK
 from sluice.sources.files.scan import FACTS, Stretch, scan
 
 _AT_ONCE = 16  # files whose columns are looked at: in a bucket each takes some requests
@@ -209,7 +210,7 @@ class RowsOfFiles:
             schema, begin, end = reader.getSchema(), reader.previousSync(), source.length()
         finally:
             source.close()
-        if path.startswith(SCHEME):
+        if path.startswith(DISK):
             with place_of(path).open("rb") as file:
                 wrong = fault(file, begin, end)
         else:

@@ -13,7 +13,8 @@ import msgspec
 
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.s3 import PAGE, S3Folder
-from sluice.sources.files.entries import IGNORED, OBJECTS, Found, is_read
+from sluice.sources.files.entries import IGNORED, Found, is_read
+from sluice.sources.files.options import OBJECTS
 
 SETTING = "source.files.path"
 

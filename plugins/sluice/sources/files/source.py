@@ -17,7 +17,7 @@ from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.sources.files.cleaning import Cleaning
-from sluice.sources.files.disk import SCHEME, Disk
+from sluice.sources.files.disk import Disk
 from sluice.sources.files.entries import (
     BITS,
     Entry,
@@ -32,7 +32,7 @@ from sluice.sources.files.entries import (
 from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.known import Compared, Known
 from sluice.sources.files.log import Appending, ensure_log, entries
-from sluice.sources.files.options import FilesOfFolder
+from sluice.sources.files.options import DISK, FilesOfFolder
 from sluice.sources.kafka.cluster import KafkaCluster
 
 _CLEANED_AT_ONCE = 10_000  # files of a COMMIT: a minute on a slow disk
@@ -175,7 +175,7 @@ class FilesSource:
 
     def _restore(self, known: Known, tp: TopicPartition) -> tuple[Remark, ...]:
         """Put back what a process that died in cleaning up has left aside, though no line waits if that fails."""
-        if self._options.grows or not self._options.path.startswith(SCHEME):
+        if self._options.grows or not self._options.path.startswith(DISK):
             return ()
         try:
             waiting = self._cleaning().restore(known.is_listed)
@@ -250,7 +250,7 @@ class FilesSource:
     @contextmanager
     def _storage(self) -> Iterator[Storage]:
         path = self._options.path
-        if path.startswith(SCHEME):
+        if path.startswith(DISK):
             yield self._disk
             return
         with self._jvm() as jvm:
