@@ -130,6 +130,8 @@ class Dialect(ABC):
     """What is put around names."""
     creates: ClassVar[str] = "CREATE TABLE IF NOT EXISTS"
     """The beginning of a statement that creates a bookkeeping table."""
+    drops: ClassVar[str] = "DROP TABLE IF EXISTS"
+    """The beginning of a statement that drops a staging table."""
     whole_number: ClassVar[str] = "BIGINT"
     """The type for whole numbers of 64 bits."""
     appends_only: ClassVar[bool] = False

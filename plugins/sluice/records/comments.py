@@ -5,6 +5,7 @@ A type as Spark's JSON has them as `comment` in a field's metadata, an Avro sche
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -46,6 +47,11 @@ def _of_type(kind: Type, path: Path) -> Iterator[tuple[Path, str]]:
     for part, mark in _PARTS.items():
         if part in kind:
             yield from _of_type(kind[part], (*path, mark))
+
+
+def comments_of_pinned(schema_avro: str) -> dict[Path, str]:
+    """The comments of the columns that a START-COMMIT has pinned; an earlier release pinned no Avro schema of files."""
+    return comments_of_avro(json.loads(schema_avro)) if schema_avro else {}
 
 
 def comments_of_avro(schema: Any) -> dict[Path, str]:

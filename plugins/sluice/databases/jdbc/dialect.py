@@ -107,6 +107,7 @@ class AnyDatabase(Dialect):
     one_writer = False
     lock_row = ""
     creates = "CREATE TABLE"
+    drops = "DROP TABLE"
     whole_number = "DECIMAL(19)"
     appends_only = True
     schema_query = None

@@ -19,7 +19,7 @@ from sluice.failpoints import reach
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import holds_checkpoint
-from sluice.records.comments import comments_of_avro
+from sluice.records.comments import comments_of_pinned
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options.names import (
     ABORTING,
@@ -82,8 +82,7 @@ class FilesTable(IntervalTable):
         return next((record.comments for _, record in self._log.newest_first() if record.schema), {})
 
     def _comments(self) -> dict[str, str]:
-        avro = self.writer.schema_avro
-        found = comments_of_avro(json.loads(avro)) if avro else {}
+        found = comments_of_pinned(self.writer.schema_avro)
         return {path[0]: text for path, text in found.items() if len(path) == 1}
 
     def bytes_per_row(self) -> float | None:

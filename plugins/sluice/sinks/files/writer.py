@@ -25,7 +25,7 @@ from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.records.avro_defaults import with_defaults
-from sluice.records.comments import comments_of_avro, described, documented
+from sluice.records.comments import comments_of_pinned, described, documented
 from sluice.records.json_text import OPTIONS, TIMES
 from sluice.records.structs import struct, without
 from sluice.rows.observed import observed
@@ -115,8 +115,7 @@ class FilesWriter(SinkWriter):
         self._parts = itertools.count()
         self._partitioning = self._pinned.partitioning
         self._chunk = self._pinned.max_rows_per_file
-        schema = start.writer.schema_avro  # an earlier release pinned none
-        self._comments = comments_of_avro(json.loads(schema)) if schema else {}
+        self._comments = comments_of_pinned(start.writer.schema_avro)
         self._planned: dict[tuple[str, int], list[PlannedRange]] = {}
         for r in sorted((r for group in start.ranges for r in group), key=lambda r: r.start):
             self._planned.setdefault((r.named_topic, r.partition), []).append(r)

@@ -89,9 +89,10 @@ class JdbcSink:
                     next_step=f"name the table {name} alone in {self._pipeline.sink.place}.table.",
                     table=self._options.table,
                 )
+            opens = JdbcTable
             if database.dialect.appends_only:
                 require_appends(self._pipeline, self._options, database.dialect.name)
-            opens = AppendedTable if database.dialect.appends_only else JdbcTable
+                opens = AppendedTable
             where = (database.schema_of(schema), name)
             wait = self._pipeline.control.clock_wait
             self._database = database

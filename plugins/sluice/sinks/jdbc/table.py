@@ -277,7 +277,7 @@ class JdbcTable(TransactionalTable):
         gone = []
         for name in self._database.staging_tables(self._target, self._key, instant):
             try:
-                self._run(f"{self._drops} {self._target.own(name)}", "dropping a staging table")
+                self._run(f"{self._target.dialect.drops} {self._target.own(name)}", "dropping a staging table")
             except SluiceError as error:
                 log.warning("a staging table could not be dropped; the next interval tries again", reason=str(error))
             else:
@@ -354,8 +354,6 @@ class JdbcTable(TransactionalTable):
         )
 
     # How
-
-    _drops = "DROP TABLE IF EXISTS"
 
     def _has_position(self) -> bool:
         return bool(self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key))

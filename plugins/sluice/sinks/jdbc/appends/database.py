@@ -162,7 +162,7 @@ class DriverDatabase(Database):
         made = {one.name: one for one in self._columns(target.schema, name)}
         for one in wanted:
             if self._staged_as(one) == self._declared(one) and _kind(made[one.name]) != _kind(one):
-                self.run(f"DROP TABLE {target.own(name)}", doing="dropping a staging table")
+                self.run(f"{self.dialect.drops} {target.own(name)}", doing="dropping a staging table")
                 raise ActionRequiredError(
                     f"A second column of the type of `{one.name}` can't be made by what the driver tells of it: "
                     f"{one.type} became {made[one.name].type}.",

@@ -18,8 +18,6 @@ _OPENING = "opening the interval"
 class AppendedTable(JdbcTable):
     """See `JdbcTable`."""
 
-    _drops = "DROP TABLE"
-
     def prepare_bookkeeping(self) -> None:
         """See `JdbcTable`. Then sees from them that the database keeps transactions."""
         super().prepare_bookkeeping()
