@@ -1,20 +1,18 @@
 """Starts a pipeline's runs by the records that have arrived: an asset that Airflow's triggerer watches.
 
-The trigger's arguments name connections and hold no secret. Each pipeline has its own poll, which reads on in its
-control topic and asks for its topics' ends; the Kafka clients are shared.
+Each pipeline has its own poll, which reads on in its control topic and asks for its topics' ends; the Kafka clients are
+shared.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import Asset, AssetWatcher
-from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.sdk import Asset
 
 from sluice.airflow.connections import kafka_settings
+from sluice.airflow.polling import PollingTrigger, watched
 from sluice.control.continued import ContinuedReader
 from sluice.control.reader import log_ends
 from sluice.logs import log
@@ -40,12 +38,11 @@ def arrivals_asset(pipeline: Pipeline, schedule: ByArrival) -> Asset:
         records=schedule.records,
         at_most_every=schedule.at_most_every.total_seconds(),
     )
-    name = f"{pipeline.name}.arrivals"
-    return Asset(name, watchers=[AssetWatcher(name=name, trigger=trigger)])
+    return watched(f"{pipeline.name}.arrivals", trigger)
 
 
-class ArrivalTrigger(BaseEventTrigger):
-    """Sends an event whenever a run is due; it never ends.
+class ArrivalTrigger(PollingTrigger[int]):
+    """Sends an event whenever a run is due.
 
     Args:
         connection: of the cluster that is read.
@@ -58,6 +55,8 @@ class ArrivalTrigger(BaseEventTrigger):
         records: see `sluice.protocol.arrivals.ArrivalRule`.
         at_most_every: the least time between two starts, in seconds.
     """
+
+    failed = "what has arrived can't be looked at"
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class ArrivalTrigger(BaseEventTrigger):
         records: int,
         at_most_every: float,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._connection, self._topics, self._isolation = connection, topics, isolation
         self._control_connection, self._control_topic, self._table = control_connection, control_topic, table
         self._rule = ArrivalRule(records, timedelta(seconds=at_most_every), counts_new_ones)
@@ -81,8 +80,8 @@ class ArrivalTrigger(BaseEventTrigger):
         self._continued = ContinuedReader(control_topic)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Its arguments: where one changes, Airflow replaces the trigger."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
+        """See `PollingTrigger`."""
+        return self.path(), {
             "connection": self._connection,
             "topics": self._topics,
             "isolation": self._isolation,
@@ -94,24 +93,19 @@ class ArrivalTrigger(BaseEventTrigger):
             "at_most_every": self._rule.at_most_every.total_seconds(),
         }
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again; whatever goes wrong is logged, since a trigger that fails isn't started again."""
-        while True:
-            waiting = None
-            try:
-                waiting = await asyncio.to_thread(self.look)
-            except Exception as error:
-                log.warning(
-                    "what has arrived can't be looked at; it is tried again",
-                    reason=str(error),
-                    connection=self._connection,
-                    topics=self._topics,
-                    control_topic=self._control_topic,
-                )
-            if waiting is not None:
-                log.info("records have arrived", table=self._table, waiting=waiting)
-                yield TriggerEvent({"records": waiting})  # type: ignore[no-untyped-call]
-            await asyncio.sleep(min(_POLL, self._rule.at_most_every.total_seconds()))
+    @property
+    def pause(self) -> float:
+        """See `PollingTrigger`."""
+        return min(_POLL, self._rule.at_most_every.total_seconds())
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """See `PollingTrigger`."""
+        return {"connection": self._connection, "topics": self._topics, "control_topic": self._control_topic}
+
+    def payload(self, found: int) -> dict[str, Any]:
+        """The offsets that wait."""
+        return {"records": found}
 
     def look(self) -> int | None:
         """How many offsets wait, if a run is due; otherwise None. It calls Airflow and Kafka.
@@ -123,7 +117,10 @@ class ArrivalTrigger(BaseEventTrigger):
         topics = self._topics or sorted({tp.topic for tp in self._history.committed if tp.cluster == self._connection})
         ends = log_ends(kafka_settings(self._connection), topics, self._isolation) if topics else {}
         self._read_on()
-        return self._arrivals.due(self._history, ends, datetime.now(UTC))
+        waiting = self._arrivals.due(self._history, ends, datetime.now(UTC))
+        if waiting is not None:
+            log.info("records have arrived", table=self._table, waiting=waiting)
+        return waiting
 
     def _read_on(self) -> None:
         if self._continued.look(kafka_settings(self._control_connection)):

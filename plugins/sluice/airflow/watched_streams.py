@@ -1,22 +1,21 @@
 """Asks a pipeline's metadata service between its runs: an asset that Airflow's triggerer watches.
 
 Each new mapping is noted in the control topic, for the next START (`sluice.protocol.seen_streams`), and is an event of
-the asset, which starts a run. The trigger's arguments name connections and hold no secret.
+the asset, which starts a run.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow.sdk import Asset, AssetWatcher
-from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.sdk import Asset
 from pydantic import TypeAdapter
 
 from sluice.airflow import metrics
 from sluice.airflow.connections import kafka_settings
+from sluice.airflow.polling import PollingTrigger, watched
 from sluice.connectors.metadata import mapping_by, metadata_service
 from sluice.connectors.options import StreamsSettings
 from sluice.control.continued import ContinuedReader
@@ -65,12 +64,11 @@ def streams_asset(pipeline: Pipeline, settings: StreamsSettings) -> Asset:
         control_topic=pipeline.control_topic,
         interval=settings.watched_every.total_seconds(),
     )
-    name = f"{pipeline.name}.streams"
-    return Asset(name, watchers=[AssetWatcher(name=name, trigger=trigger)])
+    return watched(f"{pipeline.name}.streams", trigger)
 
 
-class StreamsTrigger(BaseEventTrigger):
-    """Sends an event for each change of the mapping; it never ends.
+class StreamsTrigger(PollingTrigger[MappingChange]):
+    """Sends an event for each change of the mapping.
 
     Args:
         pipeline: the pipeline's name.
@@ -88,6 +86,8 @@ class StreamsTrigger(BaseEventTrigger):
         control_topic: the control topic.
         interval: the time between two questions, in seconds.
     """
+
+    failed = "where the streams are can't be looked at"
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class StreamsTrigger(BaseEventTrigger):
         control_topic: str,
         interval: float,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._pipeline, self._table, self._table_name = pipeline, table, table_name
         self._settings = StreamsSettings(
             tuple(streams),
@@ -126,8 +126,8 @@ class StreamsTrigger(BaseEventTrigger):
         self._continued = ContinuedReader(control_topic)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Its arguments: where one changes, Airflow replaces the trigger."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
+        """See `PollingTrigger`."""
+        return self.path(), {
             "pipeline": self._pipeline,
             "table": self._table,
             "table_name": self._table_name,
@@ -144,23 +144,23 @@ class StreamsTrigger(BaseEventTrigger):
             "interval": self._interval,
         }
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again; whatever goes wrong is logged, since a trigger that fails isn't started again."""
-        while True:
-            found = None
-            try:
-                found = await asyncio.to_thread(self.look)
-            except Exception as error:
-                log.warning(
-                    "where the streams are can't be looked at; it is tried again",
-                    reason=str(error),
-                    pipeline=self._pipeline,
-                    service=self._settings.service,
-                    control_topic=self._control_topic,
-                )
-            if found is not None:
-                yield TriggerEvent({"came": list(found.came), "went": list(found.went)})  # type: ignore[no-untyped-call]
-            await asyncio.sleep(self._interval)
+    @property
+    def pause(self) -> float:
+        """See `PollingTrigger`."""
+        return self._interval
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """See `PollingTrigger`."""
+        return {
+            "pipeline": self._pipeline,
+            "service": self._settings.service,
+            "control_topic": self._control_topic,
+        }
+
+    def payload(self, found: MappingChange) -> dict[str, Any]:
+        """What came and what went."""
+        return {"came": list(found.came), "went": list(found.went)}
 
     def look(self) -> MappingChange | None:
         """Ask the service, and note a new mapping; how it differs from the one before, None for no change.
