@@ -16,12 +16,14 @@ from sluice.local.home import SluiceHome
 from sluice.private import VARIABLE as PRIVATE
 from sluice.schemas.registry.config import VARIABLE
 
-from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, missing_mariadb, postgresql_programs
+from ..cluster.servers import PostgreSql, missing, postgresql_programs
+from ..databases_in_java import DerbyServer, H2Server, ensure_databases
+from ..databases_in_java import class_paths as with_drivers
 from ..hdfs import LocalHdfs, ensure_hdfs
 from ..registry import LocalRegistry
 from ..s3 import LocalS3, class_paths, ensure_s3
 from .harness import Drivers, Flow, SharedJvm
-from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile
+from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile, mariadb_server
 from .harness.jdbc import Table, jdbc_table
 from .harness.streams import Streams
 from .harness.topics import Topics, topics_of
@@ -111,6 +113,44 @@ def hdfs(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+@pytest.fixture(scope="module")
+def java_jars(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """H2's and Derby's jars, while a file's tests have their drivers on the class paths, as a user puts them there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLUICE_JARS", str(with_drivers(home, tmp_path_factory.mktemp("jars") / "class-paths")))
+        yield ensure_databases(home)
+
+
+@pytest.fixture(scope="module")
+def jvm_with_drivers(java_jars: Path) -> Iterator[SharedJvm]:
+    shared = SharedJvm()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="module")
+def spark_with_drivers(java_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    pool = Drivers(tmp_path_factory.mktemp("drivers"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="module")
+def h2_server(
+    java_jars: Path, jvm_with_drivers: SharedJvm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[H2Server]:
+    with H2Server(java_jars, tmp_path_factory.mktemp("h2") / "data", jvm_with_drivers) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def derby_server(
+    java_jars: Path, jvm_with_drivers: SharedJvm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DerbyServer]:
+    with DerbyServer(java_jars, tmp_path_factory.mktemp("derby") / "data", jvm_with_drivers) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresDatabase]:
     """A PostgreSQL server that runs for the whole session: tests take tables of their own."""
@@ -128,15 +168,8 @@ def postgresql() -> Iterator[PostgresDatabase]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDatabase]:
     """A MariaDB server that runs for the whole session: tests take tables of their own."""
-    lacks, programs = missing_mariadb(), mariadb_programs()
-    if lacks is not None or programs is None:
-        pytest.skip(str(lacks))
-    server = MariaDb(programs)
-    try:
-        server.start()
+    with mariadb_server() as server:
         yield MariaDatabase(server)
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])

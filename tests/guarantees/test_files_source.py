@@ -22,8 +22,7 @@ from sluice.sources.files.log import Appending, entries
 from sluice.sources.files.rows import RowsOfFiles
 
 from . import value_readers as read
-from .harness import Pause
-from .harness.files import FileFlow
+from .harness.files import FileFlow, Loads
 from .harness.processes import kafka_settings
 from .quarantined import TOLERANT, quarantine
 from .row_files import FORMATS, ID, avro, parquet
@@ -32,11 +31,12 @@ from .typed_values import COLUMNS, Array, Fields, Wild, columns_ddl, differences
 COLUMNS_OF_ROWS = {**ID, "v": "STRING", "p": "STRING"}
 
 
-class Loaded:
+class Loaded(Loads):
     """A pipeline from a folder into files of another one."""
 
     def __init__(self, flow, folder, section):
-        self.flow, self.folder, self.section = flow, folder, section
+        super().__init__(flow)
+        self.folder, self.section = folder, section
 
     def put(self, name, *lines, end="\n", at=None):
         """A file that appears whole, under its name."""
@@ -66,23 +66,6 @@ class Loaded:
 
     def files(self):
         return sorted(str(one.relative_to(self.folder)) for one in self.folder.rglob("*") if one.is_file())
-
-    def ids(self):
-        return sorted(self.flow.rows(metadata=False).elements())
-
-    def interval(self):
-        self.flow.interval()
-        return [number for number, _ in self.ids()]
-
-    def refused(self):
-        with pytest.raises(ActionRequiredError) as caught:
-            self.flow.coordinator().start(self.flow.run())
-        return str(caught.value)
-
-    def fails(self, started):
-        job = self.flow.write(started)
-        assert job.wait() != 0
-        return job.text()
 
 
 @pytest.fixture
@@ -136,7 +119,7 @@ def test_a_backlog_is_read_in_parts_by_several_tasks(make):
     assert 2 <= counts[0] <= 4
     while len(counts) < 3 and counts[-1] < 6:
         counts.append(len(loaded.interval()))
-    assert [number for number, _ in loaded.ids()] == list(range(6))
+    assert loaded.ids() == list(range(6))
     loaded.flow.interval_is_empty()
 
 
@@ -153,14 +136,11 @@ def test_a_replaced_file_is_told_and_never_mixed(make):
     (loaded.folder / "b.csv").unlink()
     assert "was deleted after it was listed" in loaded.fails(started)
     kept.rename(loaded.folder / "b.csv")
-    pause = Pause("participant.after_write", loaded.folder.parent)
-    job = loaded.flow.write(started, failpoint=pause.failpoint)
-    pause.wait(job)
-    loaded.put("b.csv", line(7), line(8))
-    pause.release()
+    with loaded.after_the_read(started) as job:
+        loaded.put("b.csv", line(7), line(8))
     assert job.wait() != 0
     assert "was replaced or changed after it was listed" in job.text()
-    assert [number for number, _ in loaded.ids()] == [1]
+    assert loaded.ids() == [1]
 
 
 def test_a_replaced_file_is_read_whole_or_not_at_all_by_choice(make):
@@ -190,7 +170,7 @@ def test_files_that_grow_and_rotate_are_read_line_by_line(make):
     (loaded.folder / "app.log").rename(loaded.folder / "app.log.1")
     loaded.add("app.log", f"{line(6)}\n")
     assert loaded.interval() == [1, 2, 3, 4, 5, 6]
-    assert loaded.ids()[4] == (5, "v5")
+    assert loaded.rows()[4] == (5, "v5")
     loaded.flow.interval_is_empty()
     (loaded.folder / "app.log").write_text("")
     assert "was replaced under its name" in loaded.refused()
@@ -224,7 +204,7 @@ def test_files_that_no_interval_has_read_never_leave_the_folder(make):
     loaded.put("c.csv", line(3))
     loaded.flow.write_all(started)
     loaded.flow.commit(started)
-    assert [number for number, _ in loaded.ids()] == [2]
+    assert loaded.ids() == [2]
     assert loaded.files() == ["a.csv", "c.csv"]
 
 
@@ -255,7 +235,7 @@ def test_a_killed_write_job_is_repeated_without_a_trace(make):
     loaded.put("c.csv", line(3))
     loaded.flow.write(started).succeed()
     loaded.flow.commit(started)
-    assert [number for number, _ in loaded.ids()] == [1, 2]
+    assert loaded.ids() == [1, 2]
     assert loaded.interval() == [1, 2, 3]
 
 
@@ -277,7 +257,7 @@ def test_a_bad_line_is_told_with_file_and_line(make):
     (loaded.folder / "c.csv.gz").write_bytes(whole[: len(whole) // 2])
     loaded.flow.set(source__files__header=None)
     assert "cut off or damaged" in loaded.fails(loaded.flow.start())
-    assert loaded.ids() == []
+    assert loaded.rows() == []
 
 
 def test_a_log_that_could_lose_entries_is_refused(make):
@@ -397,7 +377,7 @@ def test_rows_of_a_killed_write_job_land_once(kind, make):
     loaded.put_rows(f"late.{kind}", 100)
     loaded.flow.write(started).succeed()
     loaded.flow.commit(started)
-    assert [number for number, _ in loaded.ids()] == list(range(60))
+    assert loaded.ids() == list(range(60))
     assert loaded.interval() == [*range(60), 100]
     loaded.flow.interval_is_empty()
 
@@ -425,7 +405,7 @@ def test_a_damaged_file_of_rows_is_told_by_its_name(kind, make):
         said = loaded.fails(loaded.flow.start())
         assert f"A file is damaged or cut off, or it isn't one of {kind}" in said, number
         assert f"file=file://{loaded.folder}/b.{kind}" in said, number
-    assert loaded.ids() == []
+    assert loaded.rows() == []
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -437,7 +417,7 @@ def test_files_of_rows_may_have_other_columns(kind, make):
     loaded.put_rows(f"c.{kind}", 3, columns={"p": "STRING", "V": "STRING", "Id": "BIGINT"}, V="v3", Id=3)
     loaded.put_rows(f"d.{kind}", 4)
     assert loaded.interval() == [1, 2, 3, 4]
-    assert loaded.ids() == [(1, "v1"), (2, None), (3, "v3"), (4, "v4")]
+    assert loaded.rows() == [(1, "v1"), (2, None), (3, "v3"), (4, "v4")]
     for name, columns, says in (
         ("e", {"id": "DOUBLE"}, "id: DOUBLE in the file, BIGINT is wanted"),
         ("f", {"id": "DECIMAL(20,0)"}, "id: DECIMAL(20,0) in the file, BIGINT is wanted"),
@@ -452,7 +432,7 @@ def test_files_of_rows_may_have_other_columns(kind, make):
         assert f"file=file://{file}" in said
         file.unlink()
         loaded.flow.set(source__files__log=f"{loaded.flow.topic}-{name}")
-    assert len(loaded.ids()) == 4
+    assert len(loaded.rows()) == 4
 
 
 def test_columns_of_rows_may_be_cast_and_what_does_not_fit_fails(make):
@@ -463,7 +443,7 @@ def test_columns_of_rows_may_be_cast_and_what_does_not_fit_fails(make):
     wide, noon = {"id": "DECIMAL(20,0)", "v": "TIMESTAMP_NTZ", "p": "STRING"}, datetime(2026, 3, 29, 12, 0, 0, 1)
     loaded.put_bytes("a.parquet", parquet(wide, [{"id": 2**63 - 1, "v": noon, "p": "p"}]))
     assert loaded.interval() == [2**63 - 1]
-    assert loaded.ids() == [(2**63 - 1, noon.replace(tzinfo=UTC))]
+    assert loaded.rows() == [(2**63 - 1, noon.replace(tzinfo=UTC))]
     loaded.put_bytes("b.parquet", parquet(wide, [{"id": n, "v": noon, "p": "p"} for n in (5, 2**63)]))
     said = loaded.fails(loaded.flow.start())
     assert f"file=file://{loaded.folder}/b.parquet, row=2" in said

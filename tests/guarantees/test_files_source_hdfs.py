@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -17,8 +16,8 @@ from sluice.sources.files.hadoop import storage_of
 from sluice.sources.files.hdfs import Hdfs
 
 from ..thorough import also
-from .harness import Drivers, Pause, wait_for
-from .harness.files import FileFlow
+from .harness import Drivers, wait_for
+from .harness.files import FileFlow, Loads
 from .row_files import FORMATS
 
 ODD = ("a b", "a+b", "a%20b", "%", "ä€😀", "a?b=c&d", "a#b", "a\\b", "a'\"<>", "a|^`{}", "deep/c d", " x ")
@@ -205,40 +204,15 @@ def test_what_the_name_node_refuses_is_told_with_the_path(folder_of, topic_name,
         storage_of(folder.jvm, folder.configuration, "hdfs://no-such-host.invalid:1/in").look("hdfs://none/in/a")
 
 
-class Loaded:
+class Loaded(Loads):
     """A pipeline from a folder of HDFS into files of a disk."""
 
     def __init__(self, flow, folder):
-        self.flow, self.folder = flow, folder
+        super().__init__(flow)
+        self.folder = folder
 
     def put(self, name, *lines):
         self.folder.put(name, text(*lines))
-
-    def ids(self):
-        return sorted(number for number, _ in self.flow.rows(metadata=False).elements())
-
-    def interval(self):
-        self.flow.interval()
-        return self.ids()
-
-    def refused(self):
-        with pytest.raises(ActionRequiredError) as caught:
-            self.flow.coordinator().start(self.flow.run())
-        return str(caught.value)
-
-    def fails(self, started):
-        job = self.flow.write(started)
-        assert job.wait() != 0
-        return job.text()
-
-    @contextmanager
-    def after_the_read(self, started):
-        """Something happens between the read of an interval and the check after that; yields the write job."""
-        pause = Pause("participant.after_write", self.flow.folder)
-        job = self.flow.write(started, failpoint=pause.failpoint)
-        pause.wait(job)
-        yield job
-        pause.release()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
@@ -17,8 +16,8 @@ from sluice.errors import ActionRequiredError
 from sluice.private import VARIABLE as PRIVATE
 from sluice.sources.files.s3 import Bucket, key_of, uri_of
 
-from .harness import Drivers, Pause
-from .harness.files import FileFlow
+from .harness import Drivers
+from .harness.files import FileFlow, Loads
 from .row_files import FORMATS
 
 ODD = ("a b", "a+b", "a%20b", "%", "ä€😀", "a:b", "a?b=c&d", "a#b", "a\\b", "a'\"<>", "a|^`{}", "deep/c d", " x ")
@@ -81,11 +80,12 @@ def test_a_bucket_that_cannot_be_listed_is_told_as_the_source_s(s3_jvm):
         list(Bucket(jvm.jvm, jvm.storage.unwrap(), "no-such-bucket").listing("s3a://no-such-bucket/in", ("*",), ()))
 
 
-class Loaded:
+class Loaded(Loads):
     """A pipeline from a folder of a bucket into files of a disk."""
 
     def __init__(self, flow, s3, folder, section):
-        self.flow, self.s3, self.folder, self.section = flow, s3, folder, section
+        super().__init__(flow)
+        self.s3, self.folder, self.section = s3, folder, section
 
     def put(self, name, *lines):
         self.put_bytes(name, "".join(f"{line}\n" for line in lines).encode())
@@ -95,32 +95,6 @@ class Loaded:
 
     def delete(self, name):
         self.s3.delete(f"{self.folder}/{quote(name)}")
-
-    def ids(self):
-        return sorted(number for number, _ in self.flow.rows(metadata=False).elements())
-
-    def interval(self):
-        self.flow.interval()
-        return self.ids()
-
-    def refused(self):
-        with pytest.raises(ActionRequiredError) as caught:
-            self.flow.coordinator().start(self.flow.run())
-        return str(caught.value)
-
-    def fails(self, started):
-        job = self.flow.write(started)
-        assert job.wait() != 0
-        return job.text()
-
-    @contextmanager
-    def after_the_read(self, started):
-        """Something happens between the read of an interval and the check after that; yields the write job."""
-        pause = Pause("participant.after_write", self.flow.folder)
-        job = self.flow.write(started, failpoint=pause.failpoint)
-        pause.wait(job)
-        yield job
-        pause.release()
 
 
 @pytest.fixture

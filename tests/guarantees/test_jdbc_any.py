@@ -19,8 +19,7 @@ from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.rows import row_schema
 from sluice.sources.jdbc.source import source_of
 
-from ..databases_in_java import DerbyServer, H2Server, class_paths, ensure_databases
-from .harness import Drivers, Flow, SharedJvm, wait_for
+from .harness import Flow, wait_for
 from .harness.databases import SqliteFile
 
 KOLKATA = "Asia/Kolkata"
@@ -34,45 +33,12 @@ DDL = "id BIGINT, v STRING"
 HOSTILE = ("ü'\"", "{fn NOW()} ? -- %s", "a\n\\0;{ts 'x'}", "", "NULL")
 
 
-@pytest.fixture(scope="module")
-def jars(home, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLUICE_JARS", str(class_paths(home, tmp_path_factory.mktemp("jars") / "class-paths")))
-        yield ensure_databases(home)
-
-
-@pytest.fixture(scope="module")
-def jvm(jars):
-    shared = SharedJvm()
-    yield shared
-    shared.close()
-
-
-@pytest.fixture(scope="module")
-def own_drivers(jars, tmp_path_factory):
-    pool = Drivers(tmp_path_factory.mktemp("drivers"))
-    yield pool
-    pool.close()
-
-
-@pytest.fixture(scope="module")
-def h2(jars, jvm, tmp_path_factory):
-    with H2Server(jars, tmp_path_factory.mktemp("h2") / "data", jvm) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def derby(jars, jvm, tmp_path_factory):
-    with DerbyServer(jars, tmp_path_factory.mktemp("derby") / "data", jvm) as server:
-        yield server
-
-
 @pytest.fixture
-def make(jvm, own_drivers, bootstrap, tmp_path, topic_name, monkeypatch):
-    """Makes a pipeline from a table into one of SQLite: `make(h2, "rows", DELAYED)`."""
+def make(jvm_with_drivers, spark_with_drivers, bootstrap, tmp_path, topic_name, monkeypatch):
+    """Makes a pipeline from a table into one of SQLite: `make(h2_server, "rows", DELAYED)`."""
 
     def made(server, table, section):
-        flow = Flow(tmp_path, bootstrap, jvm, own_drivers, topic_name("t"))
+        flow = Flow(tmp_path, bootstrap, jvm_with_drivers, spark_with_drivers, topic_name("t"))
         lake = SqliteFile(tmp_path / "lake.db")
         environment = {VARIABLE: json.dumps([asdict(one) for one in (server.connection, lake.connection)])}
         flow.secret_environment.update(environment)
@@ -109,15 +75,15 @@ def name_of(topic_name):
 # Rows
 
 
-def test_new_and_changed_rows_land_once_by_their_times(make, h2, topic_name):
+def test_new_and_changed_rows_land_once_by_their_times(make, h2_server, topic_name):
     """Hostile texts come as they are; a row that is read again after a change is the same row."""
     name = name_of(topic_name)
     quoted = ", ".join("('" + text.replace("'", "''") + "')" for text in HOSTILE)
-    h2.run(f"CREATE TABLE {name} ({ROWS})", f"INSERT INTO {name} (v) VALUES {quoted}")
-    flow, lake = make(h2, name, {**DELAYED, "max_records": 100})
+    h2_server.run(f"CREATE TABLE {name} ({ROWS})", f"INSERT INTO {name} (v) VALUES {quoted}")
+    flow, lake = make(h2_server, name, {**DELAYED, "max_records": 100})
     assert settled(flow).records == len(HOSTILE)
-    h2.run(f"UPDATE {name} SET v = 'new', changed = CURRENT_TIMESTAMP WHERE id = 2")
-    h2.run(f"INSERT INTO {name} (v) VALUES (NULL)")
+    h2_server.run(f"UPDATE {name} SET v = 'new', changed = CURRENT_TIMESTAMP WHERE id = 2")
+    h2_server.run(f"INSERT INTO {name} (v) VALUES (NULL)")
     assert settled(flow).records == 2
     found = sorted(lake.query("SELECT id, v FROM lake"))
     assert found == [(1, HOSTILE[0]), (2, "new"), *enumerate(HOSTILE[2:], 3), (len(HOSTILE) + 1, None)]
@@ -142,12 +108,12 @@ def refusal(server, connection=None, **section):
 
 
 @pytest.fixture(scope="module")
-def rows(h2):
-    h2.run(
+def rows(h2_server):
+    h2_server.run(
         "CREATE TABLE shop_rows (id BIGINT PRIMARY KEY, changed TIMESTAMP NOT NULL)",
         "CREATE TABLE odd (id BIGINT PRIMARY KEY, j JSON)",
     )
-    return h2
+    return h2_server
 
 
 def test_what_cannot_be_had_is_refused_with_a_next_step(rows):
@@ -173,15 +139,15 @@ def test_a_missing_driver_is_named_with_the_place_for_its_jar(rows):
 
 
 @pytest.mark.thorough
-def test_derby_is_asked_in_its_own_words_and_by_its_clocks_zone(derby):
+def test_derby_is_asked_in_its_own_words_and_by_its_clocks_zone(derby_server):
     """Windows, `max_records`, columns and key; a clock of another zone than the source's is refused."""
-    derby.run(
+    derby_server.run(
         "CREATE TABLE shop_rows (id BIGINT PRIMARY KEY, d DECIMAL(9, 2), b BLOB, changed TIMESTAMP NOT NULL)",
         *(f"INSERT INTO shop_rows (id, changed) VALUES ({i}, {{ts '2026-01-01 05:30:0{i}.5'}})" for i in range(6)),
     )
-    assert "isn't this machine's" in refusal(derby)
+    assert "isn't this machine's" in refusal(derby_server)
     options = JdbcTables(connection="shop", tables="shop_rows", max_records=4, db_timezone=KOLKATA, **DELAYED)
-    with given([derby.connection]):
+    with given([derby_server.connection]):
         (bounds,) = source_of(options, None).state(("shop_rows",), None).partitions
         found = row_schema(options, ("shop_rows",))
         assert source_of(options, None).topics_like(r"SA\..*") == ("SA.SHOP_ROWS",)

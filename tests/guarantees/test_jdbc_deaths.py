@@ -5,7 +5,6 @@ After each disturbance the rows are compared with the records that were sent, as
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,7 +16,7 @@ from sluice.protocol.messages import WriteStatus
 from ..thorough import also
 from .harness import Pause, once_the_lease_is_free
 from .harness.databases import MariaDatabase, PostgresDatabase, SqliteFile
-from .harness.jdbc import Table
+from .harness.jdbc import require_refused
 
 COMMIT_POINTS = [
     "coordinator.before_hudi_commit",
@@ -146,7 +145,7 @@ def test_a_process_that_stands_still_before_its_transaction_commits_nothing_afte
     pause, frozen = table.flow.frozen_commit(started, "jdbc.before_transaction")
     assert once_the_lease_is_free(lambda: table.flow.abort(run)).state == "aborted"
     pause.release()
-    _require_refused(table, frozen)
+    require_refused(table, frozen)
 
 
 def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction(make_jdbc, database):
@@ -160,7 +159,7 @@ def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction
     pause, frozen = table.flow.frozen_commit(started, "jdbc.before_position")
     database.run(f"DELETE FROM _sluice_instants WHERE sink_table LIKE '%{table.name}' AND state = 'pending'")
     pause.release()
-    _require_refused(table, frozen)
+    require_refused(table, frozen)
 
 
 @pytest.mark.thorough
@@ -176,16 +175,6 @@ def test_of_two_processes_that_carry_a_commit_out_one_does(make_jdbc):
     assert frozen.wait(600) == 0, frozen.communicate()
     table.check()
     frozen.communicate()
-
-
-def _require_refused(table: Table, commit: subprocess.Popen[str]) -> None:
-    """The commit ends and has committed nothing, and the next interval all."""
-    assert commit.wait(600) != 0
-    out, err = commit.communicate()
-    assert "rolled back" in err, out + err
-    assert (table.rows(), table.position()) == ([], {})
-    table.flow.interval()
-    table.check()
 
 
 def test_rows_that_are_gone_from_staging_are_never_taken_for_none(make_jdbc, database):

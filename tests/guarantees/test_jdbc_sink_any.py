@@ -22,12 +22,12 @@ from sluice.sinks.jdbc.appends.database import DriverDatabase
 from sluice.sinks.jdbc.appends.table import AppendedTable
 from sluice.sinks.jdbc.options.names import INSTANTS, POSITIONS
 
-from ..cluster.servers import LOOPBACK, MariaDb, mariadb_programs, missing_mariadb
-from ..databases_in_java import DerbyServer, H2Server, JavaServer, class_paths, ensure_databases
+from ..cluster.servers import LOOPBACK
+from ..databases_in_java import JavaServer
 from ..thorough import also
-from .harness import Drivers, Flow, Pause, SharedJvm, once_the_lease_is_free
-from .harness.databases import CONNECTION, MariaDatabase, Readable
-from .harness.jdbc import DDL, Table, refused
+from .harness import Flow, once_the_lease_is_free
+from .harness.databases import CONNECTION, MariaDatabase, Readable, mariadb_server
+from .harness.jdbc import DDL, Table, refused, require_refused
 
 ROWS = "id BIGINT, v VARCHAR(90)"
 UNICODE = "ALTER DATABASE lake CHARACTER SET utf8mb4"
@@ -79,51 +79,21 @@ class Appended(Table):
 
 
 @pytest.fixture(scope="module")
-def jars(home, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLUICE_JARS", str(class_paths(home, tmp_path_factory.mktemp("jars") / "class-paths")))
-        yield ensure_databases(home)
+def h2(h2_server):
+    return InJava(h2_server)
 
 
 @pytest.fixture(scope="module")
-def jvm(jars):
-    shared = SharedJvm()
-    yield shared
-    shared.close()
-
-
-@pytest.fixture(scope="module")
-def own_drivers(jars, tmp_path_factory):
-    pool = Drivers(tmp_path_factory.mktemp("drivers"))
-    yield pool
-    pool.close()
-
-
-@pytest.fixture(scope="module")
-def h2(jars, jvm, tmp_path_factory):
-    with H2Server(jars, tmp_path_factory.mktemp("h2") / "data", jvm) as server:
-        yield InJava(server)
-
-
-@pytest.fixture(scope="module")
-def derby(jars, jvm, tmp_path_factory):
-    with DerbyServer(jars, tmp_path_factory.mktemp("derby") / "data", jvm) as server:
-        yield InJava(server)
+def derby(derby_server):
+    return InJava(derby_server)
 
 
 @pytest.fixture(scope="module")
 def mysql():
-    lacks, programs = missing_mariadb(), mariadb_programs()
-    if lacks is not None or programs is None:
-        pytest.skip(str(lacks))
-    server = MariaDb(programs)
-    try:
-        server.start()
+    with mariadb_server() as server:
         database = AsMySql(server)
         database.run(UNICODE)
         yield database
-    finally:
-        server.stop()
 
 
 @pytest.fixture(params=["h2", *also("derby", "mysql")])
@@ -132,14 +102,14 @@ def database(request):
 
 
 @pytest.fixture
-def make(jvm, own_drivers, bootstrap, tmp_path, topic_name, monkeypatch):
+def make(jvm_with_drivers, spark_with_drivers, bootstrap, tmp_path, topic_name, monkeypatch):
     """Makes a pipeline that appends to a table of its own: `make(h2, "id BIGINT", 2, section={…})`."""
     made: list[Readable] = []
 
     def make_one(
         database: Readable, columns: str = ROWS, partitions: int = 2, *, section=None, options="", **settings
     ) -> Appended:
-        flow = Flow(tmp_path, bootstrap, jvm, own_drivers, topic_name("t"), **settings)
+        flow = Flow(tmp_path, bootstrap, jvm_with_drivers, spark_with_drivers, topic_name("t"), **settings)
         flow.create_topic(partitions)
         name = flow.topic.replace("-", "_")
         if columns:
@@ -209,43 +179,29 @@ def test_a_zombie_reaches_nothing_but_a_staging_table_of_its_own(make, database)
     table.check()
 
 
-def test_an_interval_that_is_aborted_leaves_nothing_and_is_not_committed_afterwards(make, database, tmp_path):
+def test_an_interval_that_is_aborted_leaves_nothing_and_is_not_committed_afterwards(make, database):
     """A process that stood still before its transaction finds that the interval is gone."""
     table = make(database, control__commit_timeout="1 second")
     table.flow.produce(40)
     run = table.flow.run()
     started = table.flow.start(run)
     table.flow.write_all(started)
-    pause = Pause("jdbc.before_transaction", tmp_path)
-    frozen = table.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(frozen)
+    pause, frozen = table.flow.frozen_commit(started, "jdbc.before_transaction")
     assert once_the_lease_is_free(lambda: table.flow.abort(run)).state == "aborted"
     assert (table.rows(), table.staging(), table.position()) == ([], set(), {})
     pause.release()
-    assert frozen.wait(600) != 0
-    out, err = frozen.communicate()
-    assert "rolled back" in err, out + err
-    assert (table.rows(), table.position()) == ([], {})
-    table.flow.interval()
-    table.check()
+    require_refused(table, frozen)
 
 
-def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction(make, h2, tmp_path):
+def test_a_commit_is_refused_whose_interval_is_taken_back_within_its_transaction(make, h2):
     table = make(h2)
     table.flow.produce(40)
     started = table.flow.start()
     table.flow.write_all(started)
-    pause = Pause("jdbc.before_position", tmp_path)
-    frozen = table.flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait(frozen)
+    pause, frozen = table.flow.frozen_commit(started, "jdbc.before_position")
     h2.run(f"DELETE FROM \"_sluice_instants\" WHERE sink_table LIKE '%{table.name}' AND state = 'pending'")
     pause.release()
-    assert frozen.wait(600) != 0
-    out, err = frozen.communicate()
-    assert "rolled back" in err, out + err
-    assert (table.rows(), table.position()) == ([], {})
-    table.flow.interval()
-    table.check()
+    require_refused(table, frozen)
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM {0} WHERE id = 3", *also("INSERT INTO {0} SELECT * FROM {0}")])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sluice.connectors.connections import VARIABLE, ConnectionSettings
 
-from ...cluster.servers import LOOPBACK, MariaDb, PostgreSql
+from ...cluster.servers import LOOPBACK, MariaDb, PostgreSql, mariadb_programs, missing_mariadb
 
 CONNECTION = "warehouse"
 
@@ -125,3 +128,17 @@ class MariaDatabase(Readable):
 
     def tables(self) -> set[str]:
         return {n for (n,) in self.query("SELECT table_name FROM information_schema.tables WHERE table_schema='lake'")}
+
+
+@contextmanager
+def mariadb_server() -> Iterator[MariaDb]:
+    """A MariaDB server for the length of the block; where none is installed, the test is skipped."""
+    lacks, programs = missing_mariadb(), mariadb_programs()
+    if lacks is not None or programs is None:
+        pytest.skip(str(lacks))
+    server = MariaDb(programs)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

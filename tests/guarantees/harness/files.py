@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pytest
 
+from sluice.coordinator import Started
+from sluice.errors import ActionRequiredError
+
+from .drivers import Job
 from .flow import Flow
 from .kafka import Sent
+from .processes import Pause
 from .readers import DDL
 
 
@@ -73,6 +79,42 @@ class FileFlow(Flow):
             yield reader
         finally:
             reader.stop()
+
+
+class Loads:
+    """A pipeline from a folder of files into files of another one, of rows with an `id` and a `v`."""
+
+    def __init__(self, flow: FileFlow) -> None:
+        self.flow = flow
+
+    def rows(self) -> list[tuple[Any, Any]]:
+        return sorted(self.flow.rows(metadata=False).elements())
+
+    def ids(self) -> list[int]:
+        return [number for number, _ in self.rows()]
+
+    def interval(self) -> list[int]:
+        self.flow.interval()
+        return self.ids()
+
+    def refused(self) -> str:
+        with pytest.raises(ActionRequiredError) as caught:
+            self.flow.coordinator().start(self.flow.run())
+        return str(caught.value)
+
+    def fails(self, started: Started) -> str:
+        job = self.flow.write(started)
+        assert job.wait() != 0
+        return job.text()
+
+    @contextmanager
+    def after_the_read(self, started: Started) -> Iterator[Job]:
+        """Something happens between the read of an interval and the check after that; yields the write job."""
+        pause = Pause("participant.after_write", self.flow.folder)
+        job = self.flow.write(started, failpoint=pause.failpoint)
+        pause.wait(job)
+        yield job
+        pause.release()
 
 
 class Reader(threading.Thread):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from typing import Any
 
@@ -85,3 +86,13 @@ def jdbc_table(flow: Flow, database: Readable, section: dict[str, Any] | None = 
     flow.set(sink__hudi=None, sink__jdbc=jdbc)
     flow.secret_environment.update(database.environment())
     return Table(flow, database)
+
+
+def require_refused(table: Table, commit: subprocess.Popen[str]) -> None:
+    """The commit ends and has committed nothing, and the next interval all."""
+    assert commit.wait(600) != 0
+    out, err = commit.communicate()
+    assert "rolled back" in err, out + err
+    assert (table.rows(), table.position()) == ([], {})
+    table.flow.interval()
+    table.check()
