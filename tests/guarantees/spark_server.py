@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from sluice.coordinator.verification import verify_table
 from sluice.participant.launch.applications import table_service, write_range
+from sluice.sinks.hudi.schema_cache import hold_metadata_schema
 
 _STOP = SparkSession.stop
 _TASK = "Executor task launch worker"  # Spark's name for a thread that runs tasks
@@ -131,13 +132,20 @@ def decode(start: str, kafka: dict[str, Any]) -> tuple[list[dict[str, Any]], dic
 
 def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:
     """A commit by Hudi's own Spark data source, as another writer of the table would make it."""
-    frame = SparkSession.builder.getOrCreate().createDataFrame(rows, ddl)
+    frame = _to_commit().createDataFrame(rows, ddl)
     frame.write.format("hudi").options(**options).mode("append").save(path)
+
+
+def _to_commit() -> SparkSession:
+    """The session for a commit by Hudi itself. A driver of many tests has seen more schemas than Hudi's cache holds."""
+    spark = SparkSession.builder.getOrCreate()
+    hold_metadata_schema(spark._jvm)
+    return spark
 
 
 def restore(path: str, instant: str) -> None:
     """Hudi's savepoint at an instant, and its restore to it, by its own procedures."""
-    spark = SparkSession.builder.getOrCreate()
+    spark = _to_commit()
     extension = spark._jvm.org.apache.spark.sql.hudi.HoodieSparkSessionExtension()
     with_hudi = spark._jvm.org.apache.spark.sql.SparkSession.builder().withExtensions(extension)
     sessions = spark._jvm.org.apache.spark.sql.SparkSession
@@ -155,7 +163,7 @@ def restore(path: str, instant: str) -> None:
 
 def cluster(path: str, planned: str | None) -> str:
     """Another writer's clustering: plan it, or carry a plan out; its instant."""
-    spark = SparkSession.builder.getOrCreate()
+    spark = _to_commit()
     options = spark._jvm.java.util.HashMap()
     for name, value in {"hoodie.clustering.inline.max.commits": "1", "hoodie.embed.timeline.server": "false"}.items():
         options.put(name, value)

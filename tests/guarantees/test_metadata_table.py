@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from ..thorough import also
-from .harness import Flow
+from .harness import Flow, SharedJvm
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
 WHOLE = {"sink__hudi__partition_fields": []}  # of a table without partitions Hudi keeps no statistics by partition
@@ -102,3 +103,20 @@ def test_a_table_that_has_lost_its_metadata_table_is_loaded_on(
     flow.interval()
     flow.check()
     assert flow.jvm.pending(str(flow.path)) == []
+
+
+def test_a_jvm_that_has_seen_more_schemas_than_hudis_cache_holds_commits_all_the_same(make_flow):
+    """Hudi compares the metadata table's schema by identity, and keeps it in a cache of 1,024 schemas."""
+    flow = make_flow()
+    with closing(SharedJvm()) as own, own() as jvm:
+        flow.jvm = own
+        flow.produce(20)
+        flow.interval()
+        schemas = jvm.jvm.org.apache.hudi.common.schema
+        for number in range(1500):
+            schema = schemas.HoodieSchema.parse(f'{{"type": "record", "name": "of{number}", "fields": []}}')
+            for _ in range(2):  # the cache prefers what was asked for twice
+                schemas.HoodieSchemaCache.intern(schema)
+        flow.produce(20)
+        flow.interval()
+        flow.check()

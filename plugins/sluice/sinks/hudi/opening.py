@@ -19,6 +19,7 @@ from sluice.sinks.hudi.creation import create_table, table_exists
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.metadata_table import meta_client
 from sluice.sinks.hudi.options import NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION, VERSIONS, needs_newest_version
+from sluice.sinks.hudi.schema_cache import hold_metadata_schema
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import COLUMN_STATS
 
@@ -44,6 +45,7 @@ def open_table(
         ActionRequiredError: the path can't be used, or the table differs from the pipeline in type or keys.
     """
     with hudi_errors("opening the table", table=writer.path):
+        hold_metadata_schema(jvm.jvm)
         if not table_exists(jvm, writer):
             create_table(jvm, writer)
         meta = meta_client(jvm.jvm, jvm.storage, writer.path)

@@ -11,6 +11,7 @@ from sluice.logs import log
 from sluice.protocol.messages import StartCommit
 from sluice.sinks.hudi.clock import TableClock
 from sluice.sinks.hudi.metadata_table import meta_client, metadata_table
+from sluice.sinks.hudi.schema_cache import hold_metadata_schema
 from sluice.sinks.hudi.write_config import write_config, write_options
 
 _WRITE_CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
@@ -27,6 +28,7 @@ class HudiServiceJob:
         self._service = start.service
         self._path = start.table
         self._storage = self._hudi.storage.hadoop.HadoopStorageConfiguration(spark._jsc.hadoopConfiguration())
+        hold_metadata_schema(jvm)
         config = write_config(jvm, start.writer, write_options(start.writer))
         context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
         self._client = self._hudi.client.SparkRDDWriteClient(context, config)

@@ -1,0 +1,36 @@
+"""Keeps the metadata table's schema in Hudi's cache of schemas.
+
+Hudi 1.2 compares that schema by identity (`HoodieMetadataPayload.getInsertValue`) and takes a cache of 1,024 schemas as
+a promise that each schema exists once in a JVM. A JVM that has seen more schemas may drop this one. From then on, each
+of its commits to any table fails: "ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7". The same
+comparison is at fault in https://github.com/apache/hudi/issues/19559.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MOST = 512
+"""Schemas in the cache before it is cleared: half of Hudi's limit, for the schemas that the next step adds."""
+
+
+def hold_metadata_schema(jvm: Any) -> None:
+    """Have the next step's commits find the metadata table's schema in the JVM's cache.
+
+    Args:
+        jvm: Py4J's view of a JVM with Hudi, the coordinator's or Spark's.
+    """
+    hudi = jvm.org.apache.hudi
+    schemas = hudi.common.schema.HoodieSchemaCache
+    metadata_schema = _private(hudi.metadata.HoodieMetadataPayload, "HOODIE_METADATA_SCHEMA")
+    cache = _private(schemas, "SCHEMA_CACHE")
+    if cache.estimatedSize() > _MOST:
+        cache.invalidateAll()
+    schemas.intern(metadata_schema)
+
+
+def _private(java_class: Any, name: str) -> Any:
+    """The value of a class's private static field."""
+    field = java_class._java_lang_class.getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(None)
