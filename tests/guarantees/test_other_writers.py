@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY
 
+from ..readers.bundles import append, bundle
 from ..thorough import also
-from .harness import Flow
+from .harness import DDL, Flow
 
 
 def test_another_writers_commit_in_between_keeps_our_offsets(make_flow):
@@ -114,6 +117,47 @@ def test_a_peers_table_goes_on_from_its_own_checkpoint(make_flow, key, prefix, c
     written = flow.commits()[-1]
     assert written[RFC32_KEY] == f"0={ends[0]},1={ends[1]}"
     assert written[STREAMER_V1_KEY] == written[STREAMER_V2_KEY] == f"{flow.topic},0:{ends[0]},1:{ends[1]}"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("release", "version"), [("0.15.0", 6), ("1.0.2", 8), ("1.1.1", 9)])
+def test_a_table_by_an_earlier_release_goes_on(make_flow, home, release, version):
+    """The log of its metadata table has records with fewer fields. https://github.com/apache/hudi/issues/19559"""
+    stats = {"hoodie.metadata.index.column.stats.enable": "true"}
+    flow = make_flow(
+        source__kafka__starting_offsets="earliest",
+        sink__hudi__record_key="id",
+        sink__hudi__table_version=version,
+        sink__hudi__options=stats,
+        table_services={"metadata_after_delta_commits": 1},
+    )
+    flow.produce(40)
+    options = {
+        "hoodie.table.name": flow.topic,
+        "hoodie.datasource.write.operation": "insert",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "v",
+        "hoodie.datasource.write.partitionpath.field": "p",
+        **stats,
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.datasource.write.commitmeta.key.prefix": "deltastreamer.checkpoint",
+        STREAMER_V1_KEY: f"{flow.topic},0:10,1:12",
+    }
+    ids = [range(1000 + 10 * commit, 1010 + 10 * commit) for commit in range(3)]
+    rows = [[(i, f"spark{i}", f"p{i % 2}") for i in some] for some in ids]
+    append(bundle(home, release), flow.path, DDL, rows, options)
+    flow.others += Counter((row[0], row[1]) for some in rows for row in some)
+    flow.sent = [s for s in flow.sent if s.offset >= (10 if s.partition == 0 else 12)]
+    flow.interval()
+    flow.check()
+    for value in "bc":
+        flow.produce(20, values=value)
+        flow.interval()
+    flow.check()
+    flow.serve("metadata_compaction")
+    flow.produce(20, values="d")
+    flow.interval()
+    flow.check()
 
 
 def test_a_peers_checkpoint_past_the_logs_end_is_refused(make_flow):

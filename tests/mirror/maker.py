@@ -38,6 +38,9 @@ config.storage.replication.factor = 1
 status.storage.replication.factor = 1
 offset.flush.interval.ms = 500
 {target}.offset.flush.interval.ms = 500
+{target}.session.timeout.ms = 600000
+{target}.heartbeat.interval.ms = 3000
+{target}.task.shutdown.graceful.timeout.ms = 60000
 tasks.max = 1
 """
 
@@ -49,6 +52,9 @@ def ensure_mirror(home: SluiceHome) -> Path:
 
 class MirrorMaker:
     """Copies all topics of some names. As a context manager it is stopped at the end.
+
+    It stays a member of its group while it is paused or starved: one that has been put out starts its task again, and
+    may copy records a second time.
 
     Args:
         jars: the folder of its jars.

@@ -1,4 +1,4 @@
-"""Reads tables with Spark and Hudi's bundle of an earlier release, in a process that has no jar of Sluice's."""
+"""Reads and writes tables with Spark and an earlier Hudi, in a process that has no jar of Sluice's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice import runtime
 from sluice.local.home import SluiceHome
 
 RELEASES = ("0.15.0", "1.0.2", "1.1.1")
-_SCRIPT = Path(__file__).with_name("read.py")
+_FOLDER = Path(__file__).parent
 
 
 def bundle(home: SluiceHome, release: str) -> Path:
@@ -34,8 +34,28 @@ def read(jar: Path, tables: Sequence[Path], columns: str) -> dict[str, list[list
         tables: the tables' base paths.
         columns: the columns of the rows, as Spark SQL.
     """
-    command = [sys.executable, str(_SCRIPT), str(jar), columns, *map(str, tables)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, list[list[object]] | str] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, list[list[object]] | str] = json.loads(_run("read", str(jar), columns, *map(str, tables)))
     return found
+
+
+def append(
+    jar: Path, table: Path, ddl: str, commits: Sequence[Sequence[Sequence[object]]], options: dict[str, str]
+) -> None:
+    """Commit rows by Spark's data source for Hudi.
+
+    Args:
+        jar: the bundle.
+        table: the table's base path.
+        ddl: the rows' columns and types.
+        commits: of each commit its rows.
+        options: the data source's options.
+    """
+    _run("append", str(jar), str(table), ddl, given=json.dumps({"commits": commits, "options": options}))
+
+
+def _run(script: str, *arguments: str, given: str = "") -> str:
+    """The last line that one of this folder's scripts prints."""
+    command = [sys.executable, str(_FOLDER / f"{script}.py"), *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return (done.stdout.splitlines() or [""])[-1]
