@@ -137,7 +137,7 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def _to_commit() -> SparkSession:
-    """The session for a commit by Hudi itself. A driver of many tests has seen more schemas than Hudi's cache holds."""
+    """The session for a commit by Hudi itself. Hudi fails in a driver that has read no table before."""
     spark = SparkSession.builder.getOrCreate()
     hold_metadata_schema(spark._jvm)
     return spark

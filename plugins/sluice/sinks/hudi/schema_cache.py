@@ -1,9 +1,11 @@
 """Keeps the metadata table's schema in Hudi's cache of schemas.
 
-Hudi 1.2 compares that schema by identity (`HoodieMetadataPayload.getInsertValue`) and takes a cache of 1,024 schemas as
-a promise that each schema exists once in a JVM. A JVM that has seen more schemas may drop this one. From then on, each
-of its commits to any table fails: "ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7". The same
-comparison is at fault in https://github.com/apache/hudi/issues/19559.
+Hudi 1.2 compares that schema by identity (`HoodieMetadataPayload.getInsertValue`), and takes a cache of 1,024 schemas
+as a promise that each schema exists once in a JVM. The cache loses the object where other schemas displace it. It never
+has the object where Hudi parses the schema before it loads that class: seen with Spark's data source, in a JVM whose
+first commit adds column statistics to a table. From then on, each of the JVM's commits to any table fails:
+"ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7". The same comparison is at fault in
+https://github.com/apache/hudi/issues/19559.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ def hold_metadata_schema(jvm: Any) -> None:
     """
     hudi = jvm.org.apache.hudi
     schemas = hudi.common.schema.HoodieSchemaCache
-    metadata_schema = _private(hudi.metadata.HoodieMetadataPayload, "HOODIE_METADATA_SCHEMA")
+    compared = _private(hudi.metadata.HoodieMetadataPayload, "HOODIE_METADATA_AVRO_SCHEMA")
+    metadata_schema = hudi.common.schema.HoodieSchema.fromAvroSchema(compared)
     cache = _private(schemas, "SCHEMA_CACHE")
     if cache.estimatedSize() > _MOST:
         cache.invalidateAll()
+    cache.invalidate(metadata_schema)
     schemas.intern(metadata_schema)
 
 
