@@ -7,13 +7,16 @@ the pipeline file that names the folder.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from sluice.answers import CERTIFICATE, Answer, answer_in
 from sluice.errors import SluiceError
+from sluice.locations import location
 
 _OBJECTS: Final = ("s3a://", "s3://")
 _LONGEST: Final = 2000  # characters of a reason
+_FILE: Final = re.compile(r"s3[an]?://[^\s:()]+|(?<=FileNotFoundException: )/\S+")
 _TO_READ: Final = "access=READ"  # of HDFS, for a right that a job needs for its source alone
 
 PERMISSION: Final = Answer(
@@ -212,7 +215,14 @@ def of_job(chain: list[str], path: str, setting: str) -> SluiceError | None:
     The job may as well have failed over its source or a row, whose exceptions have names that file systems use, too.
     """
     text = " <- ".join(chain)
-    if _TO_READ in text:
+    if _TO_READ in text or _is_elsewhere(text, path):
         return None
     row = answer_in(text, (*(S3 if "AmazonS3Exception" in text else ()), PERMISSION, _FULL))
     return None if row is None or row.means == "retry" else storage_error(chain, path, setting)
+
+
+def _is_elsewhere(text: str, path: str) -> bool:
+    """Whether an exception names files, and none of them is below a table's path or above it."""
+    ours = f"{location(path)}/"
+    named = [f"{location(found if '://' in found else f'file://{found}')}/" for found in _FILE.findall(text)]
+    return bool(named) and not any(ours.startswith(one) or one.startswith(ours) for one in named)

@@ -69,6 +69,12 @@ def test_a_sign_is_a_word_of_its_own():
         ("hdfs://n/t", 'AccessControlException: Permission denied: user=u, access=READ, inode="/in/a":r:g:---', False),
         ("s3a://b/t", "AccessDeniedException: AmazonS3Exception: no (Error Code: InvalidAccessKeyId)", True),
         ("s3a://b/t", "AWSServiceIOException: AmazonS3Exception: no (Error Code: SlowDown)", False),
+        ("s3a://b/t", "AccessDeniedException: s3a://b/t/x: PUT on s3a://b/t/x: AmazonS3Exception: AccessDenied", True),
+        ("s3a://b/t", "AccessDeniedException: s3a://b/: stat on s3a://b/: AmazonS3Exception: AccessDenied", True),
+        ("s3a://b/t", "AccessDeniedException: s3a://in/a: open s3a://in/a: AmazonS3Exception: AccessDenied", False),
+        ("s3a://b/t", "AccessDeniedException: s3a://b/t2/a: open s3a://b/t2/a: AmazonS3Exception: AccessDenied", False),
+        ("file:///lake/t", "FileNotFoundException: /lake/t/.x (Permission denied)", True),
+        ("file:///lake/t", "FileNotFoundException: /in/a.json (Permission denied)", False),
     ],
 )
 def test_a_job_that_fails_over_its_source_is_not_blamed_on_its_storage(path, line, is_of_storage):
