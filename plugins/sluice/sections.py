@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import InitErrorDetails, ValidationError
 
 from sluice.redact import is_secret_option
@@ -49,6 +49,16 @@ def parse_duration(value: Any) -> Any:
         raise ValueError("this is longer than any time that can be waited for") from None
 
 
+def duration_in_words(time: timedelta) -> str:
+    """A duration as a pipeline file has it, in its largest whole unit: `90 seconds`, `1 hour`."""
+    seconds = time.total_seconds()
+    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds and seconds % unit == 0:
+            number = int(seconds // unit)
+            return f"{number} {name}" if number == 1 else f"{number} {name}s"
+    return f"{seconds:g} seconds"
+
+
 def expand(value: str) -> str:
     """A text with each `${SLUICE_NAME}` replaced from the environment, `${SLUICE_NAME:-default}` where it isn't set.
 
@@ -81,6 +91,7 @@ def _absolute(value: str) -> str:
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+AtLeastASecond = Annotated[timedelta, Field(ge=timedelta(seconds=1)), BeforeValidator(parse_duration)]
 Expanded = Annotated[str, AfterValidator(expand)]
 TablePath = Annotated[str, AfterValidator(expand), AfterValidator(_absolute)]
 OneOrMore = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]

@@ -136,6 +136,7 @@ def test_what_can_t_be_caught_up_is_refused(tmp_path, old, new, says):
     ("old", "new", "says"),
     [
         ("records: 100", "records: 0", "orders.yaml:2: schedule.records"),
+        ("records: 100", "records: 1, at_most_every: 0.5 s", "greater than or equal to 1 second (found: 0.5 seconds)"),
         ("records: 100", "records: 1, at_most_every: 2 hours", "`at_most_every` is longer than `at_least_every`"),
         (
             "    topics: orders",
@@ -153,7 +154,7 @@ def test_what_can_t_be_caught_up_is_refused(tmp_path, old, new, says):
             "`schedule.records` is for Kafka topics, and source.jdbc isn't one",
         ),
     ],
-    ids=["none", "times", "streams", "files", "jdbc"],
+    ids=["none", "too often", "times", "streams", "files", "jdbc"],
 )
 def test_where_records_can_t_start_a_run_it_is_refused(tmp_path, old, new, says):
     text = GOOD.replace("5 minutes", "{records: 100}") + "control: {connection: kafka_default}\n"

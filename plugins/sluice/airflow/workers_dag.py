@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from airflow.sdk import DAG, BaseOperator, Context
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from sluice.airflow.connections import (
     kafka_settings,
@@ -32,7 +32,7 @@ from sluice.logs import log
 from sluice.pipeline.load import pipeline_folders, read_file, unforeseen, validated
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.workers import dag_of_workers, pipelines_of
-from sluice.sections import Duration, Section
+from sluice.sections import Duration, Section, parse_duration
 
 _RETRIES = 1000
 _RETRY_DELAY = timedelta(seconds=10)
@@ -48,7 +48,7 @@ class Workers(Section):
     """How many ranges each writes at once."""
     memory: str = "2g"
     """Memory of each one's Spark driver."""
-    lease: Annotated[Duration, Field(ge=timedelta(seconds=6))] = timedelta(seconds=30)
+    lease: Annotated[timedelta, Field(ge=timedelta(seconds=6)), BeforeValidator(parse_duration)] = timedelta(seconds=30)
     """After how long others take over the claims of a silent worker."""
     longest_stay: Duration = timedelta(hours=12)
     """After how long they end, and others begin afresh."""

@@ -33,6 +33,7 @@ from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.protocol.offsets import TopicPartition
 from sluice.redact import redact
+from sluice.sections import duration_in_words
 
 _RUNS_IN_LIST = 10
 _SPARK = 24  # transactions in the list's small chart
@@ -491,20 +492,15 @@ def _schedule(view: PipelineView) -> str | None:
 def _by_schedule(view: PipelineView) -> str | None:
     found = view.entry.pipeline.schedule if view.entry.pipeline else None
     if isinstance(found, timedelta):
-        return f"every {_in_words(found)}"
+        return _every(found)
     if isinstance(found, ByArrival):
-        return f"by {found.records} records, at least every {_in_words(found.at_least_every)}"
+        return f"by {found.records} records, at least {_every(found.at_least_every)}"
     of_airflow = view.dag.schedule if view.dag else None
     return found or (of_airflow if of_airflow not in _BY_HAND else None)
 
 
-def _in_words(time: timedelta) -> str:
-    seconds = int(time.total_seconds())
-    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds and seconds % unit == 0:
-            number = seconds // unit
-            return name if number == 1 else f"{number} {name}s"
-    return f"{seconds} seconds"
+def _every(time: timedelta) -> str:
+    return f"every {duration_in_words(time).removeprefix('1 ')}"
 
 
 def _iso(time: datetime | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from sluice.locations import location
 from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
-from sluice.sections import words_of
+from sluice.sections import duration_in_words, words_of
 from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
 _LONGEST_PATH = 255  # characters of a path in an error
@@ -256,8 +257,13 @@ def _explain(
     elif problem["type"] == "missing":
         message = "this key is missing; add it"
     elif "input" in problem and not isinstance(problem["input"], dict | list):
-        message = f"{message} (found: {problem['input']!r})"
+        message = f"{message} (found: {_as_written(problem['input'])})"
     return line, ".".join(keys), message
+
+
+def _as_written(value: Any) -> str:
+    """A value as the file has it; durations are checked after they are parsed."""
+    return duration_in_words(value) if isinstance(value, timedelta) else repr(value)
 
 
 def _keys_of(problem: Any, data: Any) -> list[str]:

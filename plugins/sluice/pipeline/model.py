@@ -25,6 +25,7 @@ from sluice.records.settings import REST, Changes, Errors, Transform
 from sluice.sections import (
     PRIVATE_KAFKA,
     PRIVATE_SPARK,
+    AtLeastASecond,
     Duration,
     Options,
     Section,
@@ -66,7 +67,7 @@ class ByArrival(Section):
 
     records: Annotated[int, Field(ge=1)]
     """A run starts when so many records have arrived since the last commit, counted by offsets."""
-    at_most_every: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
+    at_most_every: AtLeastASecond = timedelta(minutes=1)
     """The minimum time between two runs that records start."""
     at_least_every: Duration = timedelta(hours=1)
     """The time between runs that start however few records there are."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -10,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from sluice.connectors.capabilities import SourceCapabilities
 from sluice.connectors.options import SourceOptions, StreamsSettings
 from sluice.protocol.streams import OnRemoved
-from sluice.sections import Duration, OneOrMore, Section, is_pattern
+from sluice.sections import AtLeastASecond, OneOrMore, Section, is_pattern
 
 _CAPABILITIES = SourceCapabilities(
     replayable=True, ordered=True, windows_by_time=True, keyed=True, holds_control_log=True
@@ -51,7 +50,7 @@ class Kafka(SourceOptions):
     """What to do with a cluster of streams that doesn't answer: fail, or skip it with a warning."""
     metadata_failures: Annotated[int, Field(ge=0)] = 3
     """How many intervals in a row may use the last mapping while the metadata service doesn't answer."""
-    metadata_interval: Annotated[Duration | None, Field(ge=timedelta(seconds=1))] = None
+    metadata_interval: AtLeastASecond | None = None
     """How often Airflow's triggerer asks the metadata service between runs, too, such as `1 minute`: what is mapped for
     a while is then read, and a change starts a run. By default only START asks."""
     consumer_group: str | None = None
