@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, abort, ack, end, envelope, start, status
+from protocol_messages import INSTANT, TABLE, WRITER, abort, ack, end, envelope, start, status
 
 from sluice.coordinator import coordinator as coordinators
 from sluice.coordinator import move as moves
@@ -72,6 +72,33 @@ def test_an_interval_whose_offsets_moved_is_not_committed_unless_its_own_commit_
         assert caught.value.where["moved"] == ["planned on 1, and on 2 now"]
     else:
         assert not committer._hudi_commit(table, transaction)  # type: ignore[arg-type, func-returns-value]
+
+
+def test_an_outcome_says_how_many_bad_records_are_where():
+    bad = status(INSTANT, records_written=8, records_quarantined=2)
+    log = TableLog(TABLE).extend(enumerate([start(INSTANT, quarantine=WRITER), bad, end(INSTANT)]))
+    summary = _committer(log, INSTANT).outcome(log.transactions[INSTANT]).summary
+    assert f"8 rows from t[0] [0, 10); 2 bad records are set aside in {WRITER.path}" in summary
+    without = TableLog(TABLE).extend(enumerate([start(INSTANT), bad, end(INSTANT)]))
+    assert "set aside" not in _committer(without, INSTANT).outcome(without.transactions[INSTANT]).summary
+
+
+@pytest.mark.parametrize("is_aborted_first", [False, True])
+def test_offsets_are_copied_to_the_consumer_group_after_an_acknowledgement_that_counts(is_aborted_first):
+    messages: list[Any] = [start(INSTANT), status(INSTANT), end(INSTANT)]
+    log = TableLog(TABLE).extend(enumerate(messages))
+    messages += [abort(INSTANT, lease_offset=2)] if is_aborted_first else []
+    copied: list[Any] = []
+    committer = _committer(log, INSTANT)
+    session: Any = committer._session
+    session.pipeline.consumer_group = "lag"
+    session.control.send = messages.append
+    session.control.extend = lambda log: log.extend(enumerate(messages[log.position :], log.position))
+    session.envelope_of = lambda transaction: envelope(transaction.id)
+    session.read_as, session.followed = lambda _: None, None
+    session.sources = SimpleNamespace(copy_to_group=lambda *asked: copied.append(asked) or {})
+    assert committer._acknowledge(log, log.transactions[INSTANT]) is not is_aborted_first
+    assert copied == ([] if is_aborted_first else [("lag", {TopicPartition("kafka", "t", 0): 10})])
 
 
 @pytest.mark.parametrize(

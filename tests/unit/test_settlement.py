@@ -41,6 +41,13 @@ def test_the_audit_passes_what_adds_up():
     )  # fmt: skip
 
 
+def test_rows_that_moved_or_were_truncated_are_deletes_of_the_sink():
+    moved = {"rows_moved": 2, "rows_truncated": 3, "stats": ({"numWrites": 10, "numDeletes": 5},)}
+    audit(start("1"), 0, status("1", **moved))
+    with pytest.raises(IntervalError, match="audit failed"):
+        audit(start("1"), 0, status("1", **moved | {"rows_moved": 1}))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

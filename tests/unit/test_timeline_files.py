@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, ClassVar
 
 import fastavro
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from sluice.errors import ActionRequiredError
 from sluice.sinks.hudi.timeline import Timeline, TimelineFiles
@@ -93,3 +95,27 @@ def test_a_table_that_is_not_there_yet(tmp_path: Path):
 def test_a_file_system_without_a_reader_is_said():
     with pytest.raises(ActionRequiredError, match=r"no reader for the table's file system.*Next step: install"):
         TimelineFiles("abfss://container@account/table").read()
+
+
+def test_a_listing_that_fsspec_has_kept_is_not_taken_for_the_timeline(monkeypatch):
+    """As s3fs keeps listings, for as long as the process lives."""
+
+    class Keeping(MemoryFileSystem):
+        kept: ClassVar[dict[str, Any]] = {}
+
+        def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
+            if path not in self.kept:
+                self.kept[path] = super().ls(path, detail, **more)
+            return self.kept[path]
+
+        def invalidate_cache(self, path: str | None = None) -> None:
+            self.kept.clear()
+
+    files = Keeping()
+    monkeypatch.setattr("sluice.sinks.hudi.timeline.file_system", lambda _: (files, "/table"))
+    folder = "/table/.hoodie/timeline"
+    files.pipe(f"{folder}/20260101000000000_20260101000005000.commit", b"")
+    table = TimelineFiles("memory:///table")
+    assert list(read(table).instants) == ["20260101000000000"]
+    files.pipe(f"{folder}/20260102000000000_20260102000005000.commit", b"")
+    assert list(read(table).instants) == ["20260101000000000", "20260102000000000"]
