@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
+from sluice.airflow import state
 from sluice.airflow.assets import table_asset
 from sluice.pipeline import load_pipeline
 
@@ -41,7 +42,7 @@ with DAG(
 
         events = [event.extra for event in inlet_events[FLIGHTS].ascending(False).limit(LATEST)]
         latest = max(events, key=lambda extra: extra["instant"])  # not the last sent: one may have been delayed
-        store = asset_state_store[FLIGHTS]
+        store = state.of_asset(asset_state_store, FLIGHTS)  # before Airflow 3.3, a variable
         since, until = store.get(READ_UP_TO, default="0"), latest["instant"]
         if until <= since:  # rows that this task has read aren't read again
             return {}

@@ -10,12 +10,17 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
+from sluice.airflow import failures
+from sluice.airflow.failures import report_errors, task_defaults
 from sluice.airflow.operators import DriverHook, OnePipeline, SluiceWriteOperator
+from sluice.airflow.releases import HAS_RETRY_POLICIES
 from sluice.connectors.connections import VARIABLE as CONNECTIONS
 from sluice.connectors.connections import connection
 from sluice.errors import IntervalError, RetryableError, SluiceError
@@ -100,6 +105,7 @@ def test_no_report_at_all_is_retried() -> None:
     assert isinstance(reason(None), RetryableError)
 
 
+@pytest.mark.skipif(not HAS_RETRY_POLICIES, reason="before Airflow 3.3 no policy decides on retries")
 def test_retries_follow_the_recovery_class() -> None:
     from airflow.sdk.definitions.retry_policy import RetryAction
 
@@ -111,6 +117,25 @@ def test_retries_follow_the_recovery_class() -> None:
     assert action(RetryableError("x", next_step="y")) is RetryAction.DEFAULT
     assert action(IntervalError("x", next_step="y")) is RetryAction.FAIL
     assert action(OSError("disk full")) is RetryAction.DEFAULT
+
+
+def test_without_retry_policies_the_recovery_class_decides_by_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "HAS_RETRY_POLICIES", False)
+    pushed: dict[str, Any] = {}
+    context: Any = {"ti": SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value}))}
+
+    def failing_with(error: Exception) -> None:
+        with report_errors(context, a_pipeline()):
+            raise error
+
+    assert "retry_policy" not in task_defaults(a_pipeline())
+    for error in (RetryableError("x", next_step="y"), OSError("disk full")):
+        with pytest.raises(type(error)):
+            failing_with(error)
+    with pytest.raises(AirflowFailException, match=r"^x Next step: y") as failed:
+        failing_with(IntervalError("x", next_step="y"))
+    assert failed.value.__suppress_context__
+    assert pushed["sluice_error"]["recovery"] == "fail_run"
 
 
 def test_kafka_settings_travel_in_the_environment_only() -> None:

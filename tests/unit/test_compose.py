@@ -37,6 +37,12 @@ def _pinned(project: dict[str, Any], package: str) -> str:
     return version
 
 
+def _locked(package: str) -> str:
+    found = re.search(rf"^{package}==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert found is not None
+    return found.group(1)
+
+
 def _jar(ivy: Path, name: str) -> str:
     (dependency,) = ET.parse(ivy).getroot().findall(f".//dependency[@name='{name}']")
     return dependency.attrib["rev"]
@@ -45,7 +51,7 @@ def _jar(ivy: Path, name: str) -> str:
 def test_airflow_and_python_are_those_of_the_project(dockerfile, project):
     found = re.search(r"^FROM apache/airflow:([\d.]+)-python(\d+\.\d+)$", dockerfile, re.MULTILINE)
     assert found is not None
-    assert found.group(1) == _pinned(project, "apache-airflow")
+    assert found.group(1) == _locked("apache-airflow")
     assert f">={found.group(2)}," in project["requires-python"]
 
 

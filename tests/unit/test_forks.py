@@ -31,6 +31,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 @pytest.mark.parametrize(("setting", "fine"), [("import sluice.kafka.config", True), ("", False)])
 def test_a_fork_does_not_wait_for_threads_that_it_does_not_have(setting: str, fine: bool) -> None:
     script = _SCRIPT.format(setting=setting)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    # Python 3.12 warns of every fork of a process with threads.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     assert (done.stdout.strip() == "0") is fine, f"without Sluice it hangs or crashes; it ended with {done.stdout}"

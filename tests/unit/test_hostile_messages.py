@@ -26,7 +26,7 @@ from sluice.untrusted import MOST_CONTAINERS
 
 from ..fuzz.hostile import places
 
-DEEP = b"[" * 1000 + b"]" * 1000
+DEEP = b"[" * 100_000 + b"]" * 100_000  # from 3.12 on, Python lets code in C nest more than a thousand calls
 REAL = [
     start(INSTANT, idle=(planned(9),), replays=INSTANT, replaced_file_groups={"p": ("x-0",)}),
     status(INSTANT, stats=({"fileId": "x-0", "path": "p/x-0_0-0-0_20260101000000000.parquet", "partitionPath": "p"},)),

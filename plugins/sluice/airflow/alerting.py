@@ -17,6 +17,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
+from sluice.airflow import state
 from sluice.airflow.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.airflow.assets import table_asset, without_assets
 from sluice.airflow.connections import source_and_control
@@ -77,7 +78,7 @@ class AlertOperator(BaseOperator):
 
     def _history(self, context: Context, report: Report) -> History:
         """The history before this run; it is updated at once, but a retry still finds the earlier state."""
-        store = context["asset_state_store"][table_asset(self.pipeline)]
+        store = state.of_asset(context.get("asset_state_store"), table_asset(self.pipeline))
         try:
             stored = cast("dict[str, Any]", store.get(_HISTORY_KEY, default={}))
         except AirflowRuntimeError as error:  # another DAG has the table's URI as an asset of another name
@@ -91,7 +92,7 @@ class AlertOperator(BaseOperator):
         return before
 
     def _tell(self, alerts: list[Alert], context: Context) -> None:
-        store = context["task_state_store"]
+        store = state.of_task(context)
         done = list(cast("list[str]", store.get(_TOLD_KEY, default=[])))
         failed: list[str] = []
         for alert in alerts:

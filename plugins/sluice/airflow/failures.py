@@ -7,40 +7,44 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Context, RetryDecision, RetryPolicy
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
 
 from sluice.airflow.notes import ERROR_KEY, NOTE_KEY
+from sluice.airflow.releases import HAS_RETRY_POLICIES
 from sluice.errors import SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 
+if HAS_RETRY_POLICIES:
+    from airflow.sdk import RetryDecision, RetryPolicy
 
-class RecoveryPolicy(RetryPolicy):
-    """Retries errors that may pass by `SluiceError.recovery`, and unforeseen ones; fails at once on all others.
+    class RecoveryPolicy(RetryPolicy):
+        """Retries errors that may pass by `SluiceError.recovery`, and unforeseen ones; fails at once on all others.
 
-    It is a retry policy instead of an AirflowFailException so that the task's log ends with the error itself, once.
-    """
+        It is a retry policy instead of an AirflowFailException so that the task's log ends with the error itself, once.
+        """
 
-    def evaluate(
-        self,
-        exception: BaseException,
-        try_number: int,  # noqa: ARG002
-        max_tries: int,  # noqa: ARG002
-        context: Context | None = None,  # noqa: ARG002
-    ) -> RetryDecision:
-        """Decide by the exception alone; the number of retries and the wait are the task's own settings."""
-        if isinstance(exception, SluiceError) and exception.recovery != "retry":
-            return RetryDecision.fail()
-        return RetryDecision.default()
+        def evaluate(
+            self,
+            exception: BaseException,
+            try_number: int,  # noqa: ARG002
+            max_tries: int,  # noqa: ARG002
+            context: Context | None = None,  # noqa: ARG002
+        ) -> RetryDecision:
+            """Decide by the exception alone; the number of retries and the wait are the task's own settings."""
+            if isinstance(exception, SluiceError) and exception.recovery != "retry":
+                return RetryDecision.fail()
+            return RetryDecision.default()
 
-    def serialize(self) -> dict[str, Any]:
-        """It has no settings."""
-        return {}
+        def serialize(self) -> dict[str, Any]:
+            """It has no settings."""
+            return {}
 
-    @classmethod
-    def deserialize(cls, data: dict[str, Any]) -> RecoveryPolicy:  # noqa: ARG003
-        """Any instance is like any other."""
-        return cls()
+        @classmethod
+        def deserialize(cls, data: dict[str, Any]) -> RecoveryPolicy:  # noqa: ARG003
+            """Any instance is like any other."""
+            return cls()
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
@@ -50,13 +54,17 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
         "retry_delay": pipeline.retry_delay,
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": max(timedelta(minutes=10), pipeline.retry_delay),
-        "retry_policy": RecoveryPolicy(),
+        **({"retry_policy": RecoveryPolicy()} if HAS_RETRY_POLICIES else {}),
     }
 
 
 @contextmanager
 def report_errors(context: Context, pipeline: Pipeline) -> Iterator[None]:
-    """Put the error that stops the task into XComs, for note and alert, and let the log end with its message."""
+    """Put the error that stops the task into XComs, for note and alert, and let the log end with its message.
+
+    Raises:
+        AirflowFailException: an error that isn't to be retried, in an Airflow without retry policies.
+    """
     try:
         yield
     except SluiceError as error:
@@ -68,4 +76,6 @@ def report_errors(context: Context, pipeline: Pipeline) -> Iterator[None]:
         if error.__cause__ is not None:
             log.debug("this is what the error rests on", cause=repr(error.__cause__))
         error.__cause__, error.__suppress_context__ = None, True
+        if not HAS_RETRY_POLICIES and error.recovery != "retry":
+            raise AirflowFailException(str(error)) from None
         raise

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from airflow.sdk.observability import stats
-
+from sluice.airflow.releases import stats
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import COUNTS

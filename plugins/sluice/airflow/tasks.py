@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import BaseOperator, BaseXCom, Context
 from airflow.sdk.exceptions import AirflowRuntimeError, DownstreamTasksSkipped
 
-from sluice.airflow import metrics
+from sluice.airflow import metrics, state
 from sluice.airflow.assets import table_asset, tell_of_commit, told_up_to, without_assets
 from sluice.airflow.connections import (
     private_settings_of,
@@ -277,7 +277,8 @@ class CommitOperator(_CoordinatorOperator):
         if standing.metadata_failures is None:
             metrics.clusters(self.pipeline, standing, ())
             return
-        store, now = context["asset_state_store"][table_asset(self.pipeline)], sorted(standing.clusters)
+        store = state.of_asset(context.get("asset_state_store"), table_asset(self.pipeline))
+        now = sorted(standing.clusters)
         try:
             before = cast("list[str]", store.get(_CLUSTERS_KEY, default=[]))
         except AirflowRuntimeError as error:
@@ -312,7 +313,7 @@ class CommitOperator(_CoordinatorOperator):
 
 def _is_first_time(context: Context, counted: str) -> bool:
     """Whether no attempt of this task has counted the same before; a person who clears the task counts nothing."""
-    store = context["task_state_store"]
+    store = state.of_task(context)
     try:
         if store.get(_COUNTED_KEY) == counted:
             return False
