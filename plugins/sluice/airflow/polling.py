@@ -6,6 +6,7 @@ Triggers' arguments name connections and hold no secret.
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Generic, TypeVar
@@ -29,7 +30,10 @@ class PollingTrigger(BaseEventTrigger, ABC, Generic[Found]):
 
     @abstractmethod
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Its arguments: where one changes, Airflow replaces the trigger."""
+        """Its arguments: where one changes, Airflow replaces the trigger.
+
+        None may be a dictionary: Airflow 3.2 gives its own encoding of one back. See `as_text`.
+        """
 
     @property
     @abstractmethod
@@ -64,6 +68,16 @@ class PollingTrigger(BaseEventTrigger, ABC, Generic[Found]):
     def path(self) -> str:
         """Where its class is, for `serialize`."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
+
+
+def as_text(argument: Any) -> Any:
+    """An argument for `PollingTrigger.serialize`: a dictionary as JSON, anything else as it is."""
+    return json.dumps(argument, sort_keys=True) if isinstance(argument, dict) else argument
+
+
+def of_text(argument: Any) -> Any:
+    """What `as_text` was given. Keys that were numbers are texts; earlier releases handed over dictionaries."""
+    return json.loads(argument) if isinstance(argument, str) and argument.startswith("{") else argument
 
 
 def watched(name: str, trigger: PollingTrigger[Any]) -> Asset:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from sluice.airflow import metrics
 from sluice.airflow.connections import kafka_settings
-from sluice.airflow.polling import PollingTrigger, watched
+from sluice.airflow.polling import PollingTrigger, as_text, of_text, watched
 from sluice.connectors.metadata import mapping_by, metadata_service
 from sluice.connectors.options import StreamsSettings
 from sluice.control.continued import ContinuedReader
@@ -75,7 +75,7 @@ class StreamsTrigger(PollingTrigger[MappingChange]):
         table: the table's id.
         table_name: the table's name, for metrics.
         service: the metadata service; see `sluice.connectors.metadata`.
-        service_options: its options.
+        service_options: its options, as they are or as text (`as_text`).
         streams: ids of the streams; none where a pattern names them.
         pattern: a regular expression for whole ids.
         connection: the pipeline's connection, for clusters that name none.
@@ -96,7 +96,7 @@ class StreamsTrigger(PollingTrigger[MappingChange]):
         table: str,
         table_name: str,
         service: str,
-        service_options: Mapping[str, Any],
+        service_options: Mapping[str, Any] | str,
         streams: list[str],
         pattern: str | None,
         connection: str,
@@ -113,13 +113,13 @@ class StreamsTrigger(PollingTrigger[MappingChange]):
             tuple(streams),
             pattern,
             service,
-            dict(service_options),
+            dict(of_text(service_options)),
             "drain",
             0,
             connections=frozenset(mapped_connections),
         )
         self._connection, self._isolation = connection, isolation
-        self._starting = _OFFSETS.validate_python(starting_offsets)  # JSON has no numbers for keys
+        self._starting = _OFFSETS.validate_python(of_text(starting_offsets))  # JSON has no numbers for keys
         self._control_connection, self._control_topic = control_connection, control_topic
         self._interval = interval
         self._watched = WatchedStreams(table)
@@ -132,13 +132,13 @@ class StreamsTrigger(PollingTrigger[MappingChange]):
             "table": self._table,
             "table_name": self._table_name,
             "service": self._settings.service,
-            "service_options": dict(self._settings.service_options),
+            "service_options": as_text(dict(self._settings.service_options)),
             "streams": list(self._settings.streams),
             "pattern": self._settings.pattern,
             "connection": self._connection,
             "mapped_connections": sorted(self._settings.connections),
             "isolation": self._isolation,
-            "starting_offsets": _OFFSETS.dump_python(self._starting, mode="json"),
+            "starting_offsets": as_text(_OFFSETS.dump_python(self._starting, mode="json")),
             "control_connection": self._control_connection,
             "control_topic": self._control_topic,
             "interval": self._interval,
