@@ -24,7 +24,7 @@ SBOM     := $(LISTER)/.packages
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters demo-connectors release test test-thorough test-postgresql test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors release test test-thorough test-postgresql matrix test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-thorough: install ## Run the other tests, which take an hour (ARGS="--minut
 
 test-postgresql: install ## Run the tests of PostgreSQL on its releases 12, 13 and 17, whose programs come from Maven Central (one with ARGS="12")
 	$(RUN) -m tests.postgresql $(ARGS)
+
+matrix: install ## Run the tests of Airflow's side on each release of Airflow and Python that Sluice runs on (one with ARGS="3.2-py3.12")
+	$(RUN) -m tests.matrix $(ARGS)
 
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest -n 2 --dist loadfile tests/unit $(ARGS)

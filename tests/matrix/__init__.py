@@ -1,0 +1,1 @@
+"""The releases of Airflow and Python on which Sluice is tested."""
