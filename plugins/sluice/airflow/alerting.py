@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
@@ -25,6 +24,7 @@ from sluice.airflow.failures import report_errors
 from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
+from sluice.airflow.releases import ended_tasks, redacted
 from sluice.airflow.tasks import TRANSACTION_KEY, on_transaction_topic
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on
@@ -37,7 +37,6 @@ from sluice.protocol.messages import PlannedRange
 from sluice.protocol.transaction import State
 
 if TYPE_CHECKING:
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
     from pydantic import JsonValue
 
 _HISTORY_KEY = "sluice_alerts"
@@ -142,7 +141,7 @@ def _messages(pipeline: Pipeline, alert: Alert, context: Context) -> Iterator[tu
     Each attempt has a notifier for itself: rendering writes into its fields, and what an alert says, such as a topic's
     name, would be a template of the next attempt, with the notifier's own secrets among the variables.
     """
-    said = redact(alert.reworded(pipeline.with_file_keys).variables())
+    said = redacted(alert.reworded(pipeline.with_file_keys).variables())
     own = cast("Context", {**context, "sluice": said})
     for number, notifier in enumerate(pipeline.alerts.notifiers(alert.occasion)):
         place = f"alerts.{alert.occasion}.{number}"
@@ -156,9 +155,9 @@ def _send(notifier: Notifier, place: str, context: Context) -> None:
 
 
 def _report(pipeline: Pipeline, context: Context) -> Report:
-    ti = cast("RuntimeTaskInstance", context["ti"])
+    ti = context["ti"]
     # This task's own retries are in the list, too, as waiting tasks.
-    ended = [t for t in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if t["task_id"] != ALERT]
+    ended = [t for t in ended_tasks(context) if t["task_id"] != ALERT]
     states = {t["task_id"]: t["state"] for t in ended}
     committed = states.get(COMMIT) == "success" and states.get(CATALOG_SYNC) != "failed"
     common: dict[str, Any] = {

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, BaseOperator, Context
 
+from sluice.airflow.releases import latest_events
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.interval_facts import IntervalFacts
 
@@ -44,9 +45,7 @@ def told_up_to(asset: Asset) -> str | None:
     Raises:
         AirflowRuntimeError: Airflow doesn't answer.
     """
-    from airflow.sdk.execution_time.context import InletEventsAccessors
-
-    latest = InletEventsAccessors([asset])[asset].ascending(False).limit(_LATEST)
+    latest = latest_events(asset, _LATEST)
     return max((str(e.extra["instant"]) for e in latest if e.extra and e.extra.get("instant")), default=None)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
-from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from sluice.airflow.notes import COMMIT
+from sluice.airflow.releases import number_of_runs
 from sluice.airflow.transactions import INTERVAL_KEY
 from sluice.airflow.trigger_form import reads_on
 from sluice.pipeline.model import Pipeline
@@ -48,7 +48,7 @@ class CatchUpOperator(TriggerDagRunOperator):
             raise AirflowSkipException("no limit has left records for the next interval")
         if ti.get_dag(ti.dag_id).is_paused:
             raise AirflowSkipException("the DAG is paused")
-        if RuntimeTaskInstance.get_dr_count(dag_id=ti.dag_id, states=["queued"]):
+        if number_of_runs(ti.dag_id, ["queued"]):
             raise AirflowSkipException("another run of the DAG waits already")
         self.trigger_run_id = f"{PREFIX}{facts.instant}"
         super().execute(context)

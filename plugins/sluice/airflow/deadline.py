@@ -22,6 +22,7 @@ from sluice.airflow.alerts.words import deadline
 from sluice.airflow.connections import source_and_control
 from sluice.airflow.links import page_url, run_url
 from sluice.airflow.notes import ALERT
+from sluice.airflow.releases import dags_of_file
 from sluice.airflow.trigger_form import CONTINUE, MODE
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.logs import log
@@ -108,11 +109,9 @@ def _dag_file() -> str | None:
 
 
 def _pipeline(dag_id: str, dag_file: str | None) -> Pipeline:
-    from airflow.dag_processing.dagbag import DagBag
-
     # Airflow puts the DAGs' folder at the end of the path, in the version that the run has.
     found = next((f for f in (Path(e, dag_file or "") for e in reversed(sys.path)) if f.is_file()), None)
-    dags = DagBag(dag_folder=str(found), safe_mode=False, load_op_links=False).dags if found else {}
+    dags = dags_of_file(found) if found else {}
     if dag_id not in dags:
         raise ActionRequiredError(
             "A run is late, but its pipeline can't be read, so no alert is sent.",

@@ -25,6 +25,7 @@ from sluice.airflow.connections import (
 )
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import ABORT, NOTE_KEY, START_COMMIT
+from sluice.airflow.releases import number_of_runs
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on, request_of
 from sluice.connectors.connections import to_environment
@@ -85,9 +86,7 @@ def in_words(ranges: Iterable[PlannedRange], *, by_cluster: bool = False) -> str
 
 def is_running(dag_id: str, run_id: str) -> bool:
     """Whether a DAG run is still running. False for runs that Airflow doesn't know, such as manual ones."""
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=["running"]) > 0
+    return number_of_runs(dag_id, ["running"], [run_id]) > 0
 
 
 class _CoordinatorOperator(BaseOperator):
