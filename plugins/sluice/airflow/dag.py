@@ -48,7 +48,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         auto_register: whether Airflow picks the DAG up even if no name in the module refers to it.
 
     Raises:
-        PipelineFileError: schedule, time zone or a notifier can't be used; `where` names the key.
+        PipelineFileError: schedule, time zone, deadline or a notifier can't be used; `where` names the key.
     """
     check_notifiers(pipeline)
     with DAG(

@@ -22,9 +22,9 @@ from sluice.airflow.alerts.words import deadline
 from sluice.airflow.connections import source_and_control
 from sluice.airflow.links import page_url, run_url
 from sluice.airflow.notes import ALERT
-from sluice.airflow.releases import dags_of_file
+from sluice.airflow.releases import HAS_DEADLINES, dags_of_file
 from sluice.airflow.trigger_form import CONTINUE, MODE
-from sluice.errors import ActionRequiredError, SluiceError
+from sluice.errors import ActionRequiredError, PipelineFileError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 
@@ -32,9 +32,19 @@ _LOADED_BY_AIRFLOW = "unusual_prefix_"  # with which Airflow names the modules t
 
 
 def deadline_alert(limit: timedelta | None) -> DeadlineAlert | None:
-    """The DAG's deadline: a run must have ended this long after it was queued."""
+    """The DAG's deadline: a run must have ended this long after it was queued.
+
+    Raises:
+        PipelineFileError: this Airflow can't call a function for a late run.
+    """
     if limit is None:
         return None
+    if not HAS_DEADLINES:
+        raise PipelineFileError(
+            "`alerts.deadline` needs Airflow 3.3 or newer: an older scheduler may end when a run is late.",
+            next_step="take the key out, or upgrade Airflow.",
+            key="alerts.deadline",
+        )
     where = {"limit_seconds": limit.total_seconds(), "dag_file": _dag_file()}
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,

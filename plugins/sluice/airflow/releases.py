@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 HAS_RETRY_POLICIES = hasattr(airflow.sdk, "RetryPolicy")
 """Whether a policy can decide by a task's error whether it is retried."""
 
+HAS_DEADLINES = HAS_RETRY_POLICIES
+"""Whether there can be an alert on a run that is late.
+
+Airflow 3.2.2 calls the function without the DAGs' folder on Python's path. After that, with its database in SQLite, its
+scheduler ends, since it looks for the callback by a text in the place of an id.
+"""
+
 stats: Any = _stats if hasattr(_stats, "incr") else _stats.Stats
 """Airflow's metrics, with `incr`, `gauge` and `timing`: functions of a module, before Airflow 3.3 of a class."""
 
