@@ -27,9 +27,11 @@ from sluice.airflow.failures import task_defaults
 from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, CATCH_UP, COMMIT, START_COMMIT, WRITE
 from sluice.airflow.notifiers import check_notifiers
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator, WaitingWriteOperator
+from sluice.airflow.releases import BEGINS_IN_TRIGGERER
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.airflow.trigger_form import trigger_form
+from sluice.errors import PipelineFileError
 from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.model import Pipeline
 
@@ -48,7 +50,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         auto_register: whether Airflow picks the DAG up even if no name in the module refers to it.
 
     Raises:
-        PipelineFileError: schedule, time zone, deadline or a notifier can't be used; `where` names the key.
+        PipelineFileError: schedule, time zone, deadline, workers or a notifier can't be used; `where` names the key.
     """
     check_notifiers(pipeline)
     with DAG(
@@ -70,7 +72,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         held = max(pipeline.write.timeout, pipeline.table_services.timeout if pipeline.table_services else timedelta())
         longest_wait = held + pipeline.control.commit_timeout + _TO_START
         start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline, execution_timeout=longest_wait)
-        writes = WaitingWriteOperator if pipeline.write.workers is not None else SluiceWriteOperator
+        writes = SluiceWriteOperator if pipeline.write.workers is None else _waiting()
         write = writes.partial(
             task_id=WRITE,
             pipeline=OnePipeline(pipeline),
@@ -108,6 +110,16 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         if pipeline.alerts.tells_anybody:
             last >> _alert(pipeline)
     return dag
+
+
+def _waiting() -> type[WaitingWriteOperator]:
+    if not BEGINS_IN_TRIGGERER:  # the task would submit a Spark job for what a worker writes as well
+        raise PipelineFileError(
+            "`write.workers` needs Airflow 3.3 or newer: in an older one no task can wait for a worker.",
+            next_step="take the key out, so that each range is a Spark job, or upgrade Airflow.",
+            key="write.workers",
+        )
+    return WaitingWriteOperator
 
 
 def _catalog_sync(pipeline: Pipeline, catalogs: CatalogSync) -> CatalogSyncOperator:

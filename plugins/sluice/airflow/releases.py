@@ -29,6 +29,9 @@ Airflow 3.2.2 calls the function without the DAGs' folder on Python's path. Afte
 scheduler ends, since it looks for the callback by a text in the place of an id.
 """
 
+BEGINS_IN_TRIGGERER = HAS_RETRY_POLICIES
+"""Whether a task that says so begins in the triggerer; Airflow 3.2 doesn't look at it, and starts a process."""
+
 stats: Any = _stats if hasattr(_stats, "incr") else _stats.Stats
 """Airflow's metrics, with `incr`, `gauge` and `timing`: functions of a module, before Airflow 3.3 of a class."""
 
