@@ -8,7 +8,7 @@ import pytest
 from protocol_messages import planned, start
 
 from sluice.connectors.data import VoidChanges
-from sluice.participant.parts import AT_ONCE, Part, joined, parted
+from sluice.participant.parts import AT_ONCE, FEW, THIN, Part, joined, parted, per_task, thin
 from sluice.protocol.messages import PartitionResult
 from sluice.protocol.placement import KeyPlacement, Misplaced, PlacedKeys
 from sluice.rows.bad_records import BadSpan
@@ -52,6 +52,44 @@ def test_jobs_that_would_share_file_groups_or_read_the_table_are_one():
     hashed = KeyPlacement(kind="hashed", partitions={"t": AT_ONCE + 1}, buckets=4)
     for message in (upsert(placement=hashed), upsert(keep_newer=True), upsert(later=(planned(0),))):
         assert parted(message, ranges, cores=2) == [tuple(ranges)]
+
+
+MANY = [planned(i, 5, 7) for i in range(FEW + 1)]
+
+
+def appends(**more):
+    return start("1", **{"records_per_task": 100_000, **more})
+
+
+def test_many_ranges_of_few_offsets_are_thin_and_a_hot_one_among_them_is_not():
+    largest, hot = planned(98, 0, THIN), planned(99, 0, THIN + 1)
+    assert thin(appends(), [*MANY, hot, largest]) == [*MANY, largest]
+    assert thin(appends(), MANY[1:]) == []
+    assert thin(appends(), [*MANY[1:], hot]) == []
+
+
+def test_stretches_of_one_partition_are_not_thin_since_a_client_is_at_one_place_of_it():
+    assert thin(appends(), [*MANY, planned(0, 9, 12)]) == []
+    assert thin(appends(), [*MANY, planned(99, 0, 1), planned(0, 9, 12)]) == [*MANY[1:], planned(99, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        appends(records_per_task=None),
+        appends(placement=KeyPlacement(kind="checked", partitions={"t": 9})),
+        upsert(records_per_task=100_000, keep_newer=True),
+    ],
+    ids=["an earlier coordinator", "keys are checked", "the table is read"],
+)
+def test_where_each_range_has_a_task_none_is_thin(message):
+    assert thin(message, MANY) == []
+
+
+def test_all_cores_have_work_where_it_is_worth_a_task():
+    assert per_task(MANY, cores=8) == 10_000
+    assert per_task([planned(i, 0, 1000) for i in range(99)], cores=2) == 49_500
+    assert per_task([planned(i, 0, 1000) for i in range(3000)], cores=2) == 100_000  # of what is held at once
 
 
 def result(partition: int) -> PartitionResult:

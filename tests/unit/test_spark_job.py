@@ -11,11 +11,11 @@ import pytest
 from protocol_messages import INSTANT, planned, start
 from py4j.protocol import Py4JNetworkError
 
-from sluice.connectors.data import VoidChanges
+from sluice.connectors.data import Delivered, Gathered, VoidChanges
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
-from sluice.participant import quarantine, spark_job
+from sluice.participant import parts, quarantine, spark_job
 from sluice.participant.participant import NotHereError
-from sluice.participant.parts import Part
+from sluice.participant.parts import AT_ONCE, Part, parted
 from sluice.participant.quarantine import SetAside, set_aside, together
 from sluice.participant.spark_job import RunningSparkJob, readers_of
 from sluice.protocol.committable import Committable
@@ -159,7 +159,11 @@ class _Writing:
     def remember_deletes(self, later: Any) -> None:
         self.later = later
 
-    def part(self, ranges: Any, emptied_at: str | None, *, truncates: bool = False) -> Part:
+    def lots(self, planned: Any) -> Any:
+        return ((ranges, ()) for ranges in parted(_WIDE, planned, 2))
+
+    def part(self, ranges: Any, emptied_at: str | None, *, truncates: bool = False, gathered: Any = ()) -> Part:
+        assert not gathered
         self.jobs.append(([r.partition for r in ranges], emptied_at, truncates))
         self._after()
         return self._parts.pop(0)
@@ -283,6 +287,49 @@ def test_whether_it_is_over_is_looked_at_after_the_last_file_is_closed(monkeypat
     jobs = []
     _running(monkeypatch, writing).write(_WIDE, 0, "a", lambda: jobs.extend(writing.jobs))
     assert len(jobs) == 2
+
+
+# Many ranges of few records
+
+
+class _Gathers:
+    """A reader that gathers two ranges at a time, and never the third partition."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+        self.how: set[Any] = set()
+
+    def gather(self, ranges: Any, per_task: int, isolation_level: str, *, headers: bool) -> Gathered:
+        self.asked.append([r.partition for r in ranges])
+        self.how.add((per_task, isolation_level, headers))
+        unfit = tuple(r for r in ranges[:2] if r.partition == 3)
+        return Gathered("frame", 1, tuple(Delivered(r) for r in ranges[:2] if r not in unfit), unfit)
+
+
+def _lots(reader: Any, number: int, *, any_order: bool = True) -> list[tuple[list[int], int]]:
+    begun, writer = start(INSTANT, records_per_task=100_000), SimpleNamespace(any_order=any_order)
+    writing = spark_job._Writing(_SPARK, begun, lambda _: reader, writer)  # type: ignore[arg-type]
+    return [([r.partition for r in ranges], len(of)) for ranges, of in writing.lots([*map(planned, range(number))])]
+
+
+def test_many_thin_ranges_are_written_as_they_are_gathered_and_the_rest_as_ever(monkeypatch):
+    monkeypatch.setattr(parts, "FEW", 4)
+    reader = _Gathers()
+    assert _lots(reader, 6) == [([0, 1], 1), ([2], 1), ([4, 5], 1), ([3], 0)]
+    assert reader.asked == [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5], [4, 5]]
+    assert reader.how == {(10_000, "read_committed", False)}
+
+
+def test_few_ranges_or_those_of_a_source_that_does_not_gather_are_read_as_ever():
+    reader = _Gathers()
+    assert _lots(reader, 6) == [([*range(6)], 0)]
+    assert reader.asked == []
+    assert [len(ranges) for ranges, _ in _lots(_Reader(), AT_ONCE + 1)] == [AT_ONCE, 1]
+
+
+def test_a_writer_that_minds_the_order_gets_a_task_for_each_range(monkeypatch):
+    monkeypatch.setattr(parts, "FEW", 4)
+    assert _lots(_Gathers(), 6, any_order=False) == [([*range(6)], 0)]
 
 
 # Bad records that are set aside

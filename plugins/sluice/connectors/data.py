@@ -72,6 +72,64 @@ class DividesRanges(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Delivered:
+    """One range that was read in full with others.
+
+    Attributes:
+        planned: the range.
+        records: their number.
+        bytes: the size of their values.
+        last: the last one's offset; None without records.
+        newest: the latest of their times, in milliseconds since 1970; None without records.
+        task: the Spark partition of `Gathered.frame` that has them all; None without records.
+    """
+
+    planned: PlannedRange
+    records: int = 0
+    bytes: int = 0
+    last: int | None = None
+    newest: int | None = None
+    task: int | None = None
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Ranges that were read one after another.
+
+    Attributes:
+        frame: their records, with the columns of `SourceReader.read`; None if no range was read in full.
+        tasks: the number of its Spark partitions.
+        delivered: the ranges that were read in full.
+        unfit: those that `SourceReader.read` has to read instead.
+    """
+
+    frame: DataFrame | None
+    tasks: int
+    delivered: tuple[Delivered, ...]
+    unfit: tuple[PlannedRange, ...] = ()
+
+
+@runtime_checkable
+class GathersRanges(Protocol):
+    """A reader that can read many ranges of few records without a Spark task for each."""
+
+    def gather(
+        self, ranges: Sequence[PlannedRange], per_task: int, isolation_level: str, *, headers: bool = False
+    ) -> Gathered:
+        """The same records as `SourceReader.read` of these ranges, counted; it may stop after some of them.
+
+        A range's records are in one Spark partition, in their order. Each call delivers a range, or finds one unfit.
+
+        Args:
+            ranges: what to read, of one cluster.
+            per_task: about how many records each Spark partition is to have.
+            isolation_level: see `SourceReader.read`.
+            headers: see `SourceReader.read`.
+        """
+        ...
+
+
 @runtime_checkable
 class ReadsAsPinned(Protocol):
     """A reader whose source's values are rows or typed: what to select for them, START-COMMIT has pinned."""

@@ -6,6 +6,7 @@ the range is reported as one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,13 @@ from sluice.rows.records import Counted
 
 AT_ONCE = 64
 """Partitions of one Spark job, unless Spark has more cores: one costs each task some ms, and a job costs a second."""
+
+THIN = 1000
+"""Offsets of a range that is read together with others, where there are more than `FEW` such ranges."""
+FEW = 16
+"""Ranges that are read by a task each, however thin they are."""
+_WORTH_A_TASK = 10_000
+_HELD = 200_000  # about as many records are gathered at once
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,25 @@ def can_be_parted(start: StartCommit) -> bool:
         return True
     by_partition = start.placement is None or start.placement.buckets is None
     return by_partition and not start.keep_newer and not start.later
+
+
+def thin(start: StartCommit, planned: Sequence[PlannedRange]) -> list[PlannedRange]:
+    """The ranges of so few offsets that a Spark task and a file for each would cost more than their records.
+
+    None, unless they are many: then a task for each of the others is what they cost. None, too, where records have to
+    be counted by the places of their keys, or of a coordinator that promised a task for each range.
+    """
+    if not can_be_parted(start) or start.placement is not None or start.records_per_task is None:
+        return []
+    ranges = Counter(r.topic_partition for r in planned)
+    found = [r for r in planned if r.end - r.start <= THIN and ranges[r.topic_partition] == 1]
+    return found if len(found) > FEW else []
+
+
+def per_task(ranges: Sequence[PlannedRange], cores: int) -> int:
+    """About how many records of gathered ranges each task has: all cores have work, where it is worth a task."""
+    offsets = min(_HELD, sum(r.end - r.start for r in ranges))
+    return max(_WORTH_A_TASK, -(-offsets // cores))
 
 
 def parted(start: StartCommit, planned: Sequence[PlannedRange], cores: int) -> list[tuple[PlannedRange, ...]]:

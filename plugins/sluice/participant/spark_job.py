@@ -15,6 +15,8 @@ from sluice.connectors.data import (
     PINNED_TYPE,
     ChecksAfterRead,
     DividesRanges,
+    Gathered,
+    GathersRanges,
     IdentifiesLogs,
     ReadsAsPinned,
     SinkWriter,
@@ -31,7 +33,7 @@ from sluice.failpoints import reach
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.logs import log
 from sluice.participant.participant import Assignment, NotHereError, Participant
-from sluice.participant.parts import Part, joined, parted
+from sluice.participant.parts import Part, joined, parted, per_task, thin
 from sluice.participant.quarantine import SetAside, in_quarantine, set_aside, together
 from sluice.participant.session import Sessions, own_session, readable_error
 from sluice.protocol.identity import refuse_logs_elsewhere
@@ -40,7 +42,16 @@ from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.records.plan import Format
 from sluice.rows.changes import require_truncates_apply
 from sluice.rows.placement import KeyCheck
-from sluice.rows.reading import Observe, counted, divided, partition_results, read_range, tasks_of
+from sluice.rows.reading import (
+    Observe,
+    counted,
+    counted_gathered,
+    divided,
+    partition_results,
+    read_gathered,
+    read_range,
+    tasks_of,
+)
 from sluice.rows.records import RecordChain, bad_record
 
 
@@ -198,10 +209,10 @@ class RunningSparkJob:
         here = {r.topic_partition for r in planned}
         writing.remember_deletes([r for r in start.later if r.topic_partition in here])
         parts = []
-        for ranges in parted(start, planned, spark.sparkContext.defaultParallelism):
+        for ranges, gathered in writing.lots(planned):
             if self._cancelled:  # `cancel` stops only the part that was running
                 raise RuntimeError("the job was cancelled")
-            parts.append(writing.part(ranges, start.emptied_at))
+            parts.append(writing.part(ranges, start.emptied_at, gathered=gathered))
         whole = joined(parts)
         if whole.left_out.changes.truncates:
             require_truncates_apply(start, whole.left_out.changes)
@@ -250,12 +261,67 @@ class _Writing:
         if later:
             self._writer.remember_deletes(self._chain(later).rows(self._read(later)))
 
-    def part(self, ranges: Sequence[PlannedRange], emptied_at: str | None, *, truncates: bool = False) -> Part:
-        """Write some ranges in one Spark job; see `SinkWriter.write`."""
-        keys, chain, division = KeyCheck(self._spark, self._start, ranges), self._chain(ranges), self._division(ranges)
-        read = self._read(ranges, keys.watch, division)
+    def lots(
+        self, planned: Sequence[PlannedRange]
+    ) -> Iterator[tuple[Sequence[PlannedRange], Sequence[Gathered]]]:
+        """The ranges that each Spark job writes, with their records where many were read together."""
+        cores = self._spark.sparkContext.defaultParallelism
+        waiting = self._thin(planned)
+        together = {(r.topic_partition, r.start) for r in waiting}
+        others = [r for r in planned if (r.topic_partition, r.start) not in together]
+        while waiting:
+            found = self._gather(waiting, cores)
+            whole = [d.planned for one in found for d in one.delivered]
+            unfit = [r for one in found for r in one.unfit]
+            others += unfit
+            settled = {r.topic_partition for r in (*whole, *unfit)}
+            waiting = [r for r in waiting if r.topic_partition not in settled]
+            if whole:
+                yield whole, [one for one in found if one.delivered]
+        if others:
+            yield from ((ranges, ()) for ranges in parted(self._start, others, cores))
+
+    def _thin(self, planned: Sequence[PlannedRange]) -> list[PlannedRange]:
+        gathers = all(isinstance(self._readers(cluster), GathersRanges) for cluster in {r.cluster for r in planned})
+        return thin(self._start, planned) if gathers and takes_any_order(self._writer) else []
+
+    def _gather(self, ranges: Sequence[PlannedRange], cores: int) -> list[Gathered]:
+        of_cluster: dict[str, list[PlannedRange]] = {}
+        for r in ranges:
+            of_cluster.setdefault(r.cluster, []).append(r)
+        found = []
+        for cluster, some in of_cluster.items():
+            reader = self._readers(cluster)
+            assert isinstance(reader, GathersRanges)
+            isolation, headers = self._start.isolation_level, self._with_headers
+            found.append(reader.gather(some, per_task(ranges, cores), isolation, headers=headers))
+        return found
+
+    def part(
+        self,
+        ranges: Sequence[PlannedRange],
+        emptied_at: str | None,
+        *,
+        truncates: bool = False,
+        gathered: Sequence[Gathered] = (),
+    ) -> Part:
+        """Write some ranges in one Spark job; see `SinkWriter.write`.
+
+        Args:
+            ranges: these ranges.
+            emptied_at: see `SinkWriter.write`.
+            truncates: see `SinkWriter.write`.
+            gathered: their records, where they were read already.
+        """
+        keys, chain = KeyCheck(self._spark, self._start, ranges), self._chain(ranges)
+        division = () if gathered else self._division(ranges)
+        if gathered:
+            read = read_gathered(gathered, of_streams=self._start.streams is not None)
+        else:
+            read = self._read(ranges, keys.watch, division)
         written = self._writer.write(chain.rows(read), emptied_at, truncates=truncates)
-        left_out, counts = chain.counts(written.dataset), counted(written.dataset, ranges, division)
+        left_out, dataset = chain.counts(written.dataset), written.dataset
+        counts = counted_gathered(dataset, gathered) if gathered else counted(dataset, ranges, division)
         return Part(
             records_read=int(counts["records"]),
             records_written=written.records,
@@ -267,6 +333,10 @@ class _Writing:
             void=written.void,
             truncated=written.truncated,
         )
+
+    @property
+    def _with_headers(self) -> bool:
+        return "headers" in self._start.records.columns.values()
 
     def _chain(self, ranges: Sequence[PlannedRange]) -> RecordChain:
         start = self._start
@@ -292,12 +362,11 @@ class _Writing:
     def _read(
         self, ranges: Sequence[PlannedRange], watch: Observe | None = None, division: Sequence[int] = ()
     ) -> DataFrame:
-        headers = "headers" in self._start.records.columns.values()
         return read_range(
             self._readers,
             ranges,
             self._start.isolation_level,
-            headers=headers,
+            headers=self._with_headers,
             watch=watch,
             of_streams=self._start.streams is not None,
             division=division,

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from sluice.connectors.data import DividesRanges, SourceReader
+from sluice.connectors.data import DividesRanges, Gathered, SourceReader
+from sluice.errors import IntervalError
 from sluice.identifiers import quoted
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PartitionResult, PlannedRange
@@ -68,9 +69,7 @@ def read_range(
         else:
             read = reader.read(ranges, isolation_level, headers=headers)
         if of_streams:
-            prefix = ranges[0].named_topic.removesuffix(ranges[0].topic)
-            read = read.withColumns({CLUSTER: F.lit(ranges[0].cluster), TOPIC: F.col("topic")})
-            read = read.withColumn("topic", F.concat(F.lit(prefix), F.col("topic"))) if prefix else read
+            read = _named(read, ranges[0])
         # The task is a column, since observed metrics must be deterministic. A union's tasks are those of its parts, in
         # order, each part's from 0.
         read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS {quoted(_TASK)}")
@@ -79,6 +78,27 @@ def read_range(
         reads.append(watch(read, number, ranges) if watch is not None else read)
         tasks += len(ranges) * of_one
     return reduce(DataFrame.union, reads)
+
+
+def read_gathered(gathered: Sequence[Gathered], *, of_streams: bool = False) -> DataFrame:
+    """The records of ranges that were gathered, some of each cluster, counted once more.
+
+    Args:
+        gathered: at least one, each with records or ranges without any.
+        of_streams: see `read_range`.
+    """
+    reads = []
+    for number, one in enumerate(gathered):
+        read = _named(one.frame, one.delivered[0].planned) if of_streams else one.frame
+        reads.append(read.observe(f"{_OBSERVED}_{number}", F.count(F.lit(1)).alias("records")))
+    return reduce(DataFrame.union, reads)
+
+
+def _named(read: DataFrame, one: PlannedRange) -> DataFrame:
+    """With the columns of records of streams, by one of the ranges of their cluster."""
+    prefix = one.named_topic.removesuffix(one.topic)
+    read = read.withColumns({CLUSTER: F.lit(one.cluster), TOPIC: F.col("topic")})
+    return read.withColumn("topic", F.concat(F.lit(prefix), F.col("topic"))) if prefix else read
 
 
 def divided(planned: Sequence[PlannedRange], cores: int, records_per_task: int) -> tuple[int, ...]:
@@ -137,6 +157,39 @@ def counted(dataset: Any, planned: Sequence[PlannedRange], division: Sequence[in
         of_batch = json.loads(metric(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
         counts["records"] += int(of_batch.pop("records"))
         counts |= of_batch
+    return counts
+
+
+def counted_gathered(dataset: Any, gathered: Sequence[Gathered]) -> dict[str, Any]:
+    """As `counted`, of a run whose dataset is made from `read_gathered`.
+
+    Raises:
+        IntervalError: the run had more or fewer records than were gathered.
+    """
+    counts: dict[str, Any] = {"records": 0}
+    metrics = dataset.queryExecution().observedMetrics()
+    number, tasks = 0, 0
+    for i, one in enumerate(gathered):
+        found = int(metric(metrics, f"{_OBSERVED}_{i}").getAs("records"))
+        known = sum(d.records for d in one.delivered)
+        if found != known:
+            raise IntervalError(
+                "Spark counted other records than the source had delivered.",
+                next_step="nothing was committed; run the interval again.",
+                delivered=known,
+                counted=found,
+            )
+        counts["records"] += found
+        for d in one.delivered:
+            counts |= {
+                f"records_{number}": d.records,
+                f"offset_{number}": d.last,
+                f"timestamp_{number}": d.newest,
+                f"bytes_{number}": d.bytes,
+                f"task_{number}": None if d.task is None else tasks + d.task,
+            }
+            number += 1
+        tasks += one.tasks
     return counts
 
 
