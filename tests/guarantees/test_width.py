@@ -12,10 +12,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from sluice.participant.parts import AT_ONCE
+from sluice.errors import IntervalError
+from sluice.participant.parts import AT_ONCE, FEW, THIN
 from sluice.protocol.messages import WriteStatus
 
-from .harness import Flow
+from .harness import Flow, Pause
 from .quarantined import TOLERANT, places, quarantine, send
 from .test_key_placement import CHECKED, refused, versions
 
@@ -68,12 +69,14 @@ def _every_partition_has_what_is_its_own(flow: Flow) -> None:
         assert (p.start, p.next_offset, p.records_read, p.gaps) == (0, ends[p.partition], ends[p.partition], 0)
         assert p.bytes_read > 0
         assert p.max_timestamp is not None
-    of_group = {group: p.partition for p in results for group in p.file_groups}
+    files = flow.jvm.files(str(flow.path), metadata=True)
+    assert len(files) <= len({file.rpartition("/")[0] for file in files})  # one for each table partition
     partition_of = {sent.id: sent.partition for sent in flow.sent}
-    for file in flow.jvm.files(str(flow.path), metadata=True):
+    for file in files:
         group = Path(file.removeprefix("file:")).name.split("_")[0]
         ids = pq.read_table(file, partitioning=None, columns=["id"]).column("id").to_pylist()
-        assert {partition_of[i] for i in ids} == {of_group[group]}
+        # A task's table partitions are those of all its Kafka partitions together.
+        assert {partition_of[i] for i in ids} <= {p.partition for p in results if group in p.file_groups}
 
 
 def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flow):
@@ -87,10 +90,82 @@ def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flo
     assert (where["partition"], where["offset"], where["records"]) == (1, 1, 5)
 
 
-def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
-    """Each task carries the counts of its whole job there and back, so the number of a job's tasks is what it costs."""
-    partitions = AT_ONCE + 3
+def _status(flow: Flow) -> WriteStatus:
+    return [m for m in flow.messages() if isinstance(m, WriteStatus)][-1]
+
+
+def _tasks_of_jobs(status: WriteStatus) -> list[int]:
+    """The number of Spark tasks of each job, of those that wrote a file."""
+    names = [re.search(r"_(\d+)-(\d+)-\d+_", stat.path) for stat in status.stats]
+    return sorted(Counter(stage for _, stage in {(n[1], n[2]) for n in names if n}).values())
+
+
+def test_few_records_in_each_of_many_partitions_are_few_files(make_flow):
+    """One task reads them all, and the partition with more than the others has one of its own."""
+    partitions, fat = AT_ONCE + 3, 7
     flow = make_flow(partitions=partitions, **TOLERANT)
+    flow.produce(2 * partitions, partitions=range(partitions))
+    flow.produce_in_transactions([(3, True), (2, False)], partitions=[5])
+    flow.produce_in_transactions([(1, False)], partitions=[6])
+    flow.produce(THIN, partitions=[fat])
+    bad = [(p, send(flow, b"{no json", partition=p)) for p in (0, AT_ONCE - 1, AT_ONCE, partitions - 1)]
+    outcome = flow.interval()
+    assert outcome.records == 2 * partitions + 3 + THIN
+    flow.check(complete=False)
+    assert flow.offsets() == flow.log_ends()
+    assert places(quarantine(flow)) == bad
+    status = _status(flow)
+    assert _tasks_of_jobs(status) == [1, 1]
+    assert len(status.stats) == 4  # two table partitions each
+    ends, gaps = flow.log_ends(), {5: 4, 6: 2}  # records of aborted transactions, and each transaction's end
+    wrong = Counter(p for p, _ in bad)
+    for p in status.partitions:
+        assert (p.start, p.next_offset, p.gaps) == (0, ends[p.partition], gaps.get(p.partition, 0))
+        assert p.records_read == ends[p.partition] - p.gaps
+        assert p.bytes_read > 0
+    assert sorted(p.partition for p in status.partitions) == list(range(partitions))
+    assert status.records_read == status.records_written + sum(wrong.values())
+    loaded = flow.rows(metadata=True)
+    flow.interval(kind="replay", instant=str(outcome.instant))
+    assert flow.rows(metadata=True) == flow.rows(metadata=False) == loaded
+
+
+def test_a_writer_of_many_thin_partitions_that_is_killed_leaves_nothing(make_flow):
+    flow = make_flow(partitions=FEW + 1)
+    flow.produce(3 * FEW, partitions=range(FEW + 1))
+    started = flow.start()
+    pause = Pause("participant.after_write", flow.folder)
+    job = flow.write(started, failpoint=pause.failpoint)
+    pause.wait(job)
+    job.kill()
+    left = set(flow.data_files(started.instant))
+    assert len(left) == 2  # table partitions
+    flow.write(started).succeed()
+    assert flow.commit(started).records == 3 * FEW
+    flow.check()
+    assert flow.offsets() == flow.log_ends()
+    assert left.isdisjoint(flow.data_files(started.instant))
+
+
+def test_thin_partitions_whose_records_are_gone_end_the_job_as_any_others(make_flow):
+    flow = make_flow(partitions=FEW + 1)
+    flow.produce(3 * FEW, partitions=range(FEW + 1))
+    started = flow.start()
+    flow.delete_records({3: 1})
+    job = flow.write(started)
+    assert job.wait() != 0
+    assert "Planned offsets could not be read" in job.text()
+    with pytest.raises(IntervalError, match="missing"):
+        flow.commit(started)
+
+
+def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
+    """Each task carries the counts of its whole job there and back, so the number of a job's tasks is what it costs.
+
+    Settings of Java's client are obeyed by Spark's tasks alone, so partitions are read by one each.
+    """
+    partitions = AT_ONCE + 3
+    flow = make_flow(partitions=partitions, write__kafka_options={"max.poll.records": "100"}, **TOLERANT)
     flow.produce(2 * partitions, partitions=range(partitions))
     bad = [(p, send(flow, b"{no json", partition=p)) for p in (0, AT_ONCE - 1, AT_ONCE, partitions - 1)]
     outcome = flow.interval()
@@ -98,12 +173,10 @@ def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
     flow.check(complete=False)
     assert flow.offsets() == flow.log_ends()
     assert places(quarantine(flow)) == bad
-    status = next(m for m in flow.messages() if isinstance(m, WriteStatus))
+    status = _status(flow)
     assert [p.partition for p in status.partitions] == list(range(partitions))
     assert all(len(p.file_groups) == 2 for p in status.partitions)
-    names = [re.search(r"_(\d+)-(\d+)-\d+_", stat.path) for stat in status.stats]
-    tasks_of_jobs = Counter(name[2] for name in {(n[1], n[2]): n for n in names if n}.values())
-    assert sorted(tasks_of_jobs.values()) == [3, AT_ONCE]
+    assert _tasks_of_jobs(status) == [3, AT_ONCE]
 
 
 @pytest.mark.thorough

@@ -101,7 +101,7 @@ class Gathered:
         frame: their records, with the columns of `SourceReader.read`; None if no range was read in full.
         tasks: the number of its Spark partitions.
         delivered: the ranges that were read in full.
-        unfit: those that `SourceReader.read` has to read instead.
+        unfit: the ranges that `SourceReader.read` has to read instead.
     """
 
     frame: DataFrame | None

@@ -261,9 +261,7 @@ class _Writing:
         if later:
             self._writer.remember_deletes(self._chain(later).rows(self._read(later)))
 
-    def lots(
-        self, planned: Sequence[PlannedRange]
-    ) -> Iterator[tuple[Sequence[PlannedRange], Sequence[Gathered]]]:
+    def lots(self, planned: Sequence[PlannedRange]) -> Iterator[tuple[Sequence[PlannedRange], Sequence[Gathered]]]:
         """The ranges that each Spark job writes, with their records where many were read together."""
         cores = self._spark.sparkContext.defaultParallelism
         waiting = self._thin(planned)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sluice.connectors.capabilities import SourceCapabilities
-from sluice.connectors.data import UNREADABLE, SourceReader
+from sluice.connectors.data import UNREADABLE, GathersRanges, SourceReader
 from sluice.connectors.source import Source
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TopicPartition
@@ -267,6 +267,29 @@ class SourceConformance(ABC):
         assert [len(numbers) for numbers in tasks.values()] == [1] * len(topics)
         assert len(set().union(*tasks.values())) == len(topics)
         assert len(found) == sum(number + 1 for number, _ in enumerate(topics, 2))
+
+    def test_what_is_gathered_is_what_is_read(self, tmp_path: Path) -> None:
+        """Column by column, of a range with records and of one without; and counted as it is."""
+        reader = self.reader(tmp_path)
+        if not isinstance(reader, GathersRanges):
+            pytest.skip("it reads each range by a separate Spark task")
+        topics = self.topics(tmp_path)
+        keyed = self.capabilities().keyed
+        self.add(tmp_path, topics[0], [Record(b"one", b"k" if keyed else None, _DAY), Record(b""), Record(b"three")])
+        ranges = [_range(self._one(tmp_path, topic)) for topic in topics]
+        for headers in (False, True):
+            found = reader.gather(ranges, 1, self.isolation, headers=headers)
+            assert found.unfit == ()
+            assert [d.planned for d in found.delivered] in (ranges, ranges[::-1])
+            with_records = next(d for d in found.delivered if d.records)
+            assert (with_records.records, with_records.bytes) == (3, 8)
+            rows = found.frame.selectExpr("*", "spark_partition_id() AS task").collect()
+            assert {row["task"] for row in rows} == {with_records.task}
+            assert found.frame.rdd.getNumPartitions() == found.tasks
+            read = self._frame(tmp_path, ranges, headers=headers)
+            assert dict(found.frame.dtypes) == dict(read.dtypes)
+            assert _sorted(found.frame.select(*read.columns).collect()) == _sorted(read.collect())
+            assert [row["offset"] for row in rows][-1] == with_records.last
 
     def test_a_read_that_cannot_deliver_all_fails(self, tmp_path: Path) -> None:
         """Offsets that aren't there must not be taken for offsets without a record.

@@ -1,6 +1,6 @@
 """Reads a few records of each of very many partitions with one client, where a Spark task for each would cost far more.
 
-Spark's Kafka source has a consumer for each partition, each with connections of its own: some hundred milliseconds for
+Spark's Kafka source makes a consumer for each partition, and each makes its connections: some hundred milliseconds for
 what may be two records. What one client doesn't read in full, for whatever reason, is left to Spark.
 """
 
@@ -71,7 +71,7 @@ class Gathering:
                 auto_offset_reset="error",
                 isolation_level=isolation_level,
                 fetch_wait_max_ms=20,
-                fetch_message_max_bytes=131072,  # of a partition, whose log may go on far beyond what was planned
+                fetch_message_max_bytes=131072,  # of a partition, whose log may reach far beyond what was planned
                 fetch_max_bytes=16 << 20,
                 queued_max_messages_kbytes=16384,
             )
@@ -88,7 +88,7 @@ class Gathering:
             ranges: of partitions of this cluster, each at most once.
 
         Returns:
-            Those that were read in full, and those that are to be read in another way; never neither.
+            The ranges that were read in full, and the ranges that are to be read in another way; never neither.
         """
         try:
             left = iter(ranges)

@@ -67,7 +67,7 @@ class KafkaReader:
     ) -> Gathered:
         """Read by one client of librdkafka's in the driver; see `sluice.connectors.data.GathersRanges`.
 
-        That is left to Spark where its client has settings of its own, or where librdkafka finds other logs.
+        That is left to Spark where its client has separate settings, or where librdkafka finds other logs.
         """
         java = self._kafka.java_options
         if not set(java) <= set(_OF_BOTH) or not self._finds_the_same_logs({r.topic for r in ranges}):
