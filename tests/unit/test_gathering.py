@@ -107,10 +107,11 @@ def test_what_is_not_heard_of_is_left_to_spark_with_all_that_would_come_after_it
     assert len(client.assigned) == 1
 
 
-def test_an_error_of_one_partition_leaves_it_to_spark_and_one_of_the_client_may_pass(read):
+def test_an_error_of_one_partition_leaves_it_to_spark_and_one_of_the_client_may_pass(read, monkeypatch):
+    monkeypatch.setattr(gathering, "_WINDOW", 2)
     gone = KafkaError(KafkaError._AUTO_OFFSET_RESET)
     events = [record(None, 0, error=KafkaError(KafkaError._ALL_BROKERS_DOWN)), record(0, 0, error=gone), record(1, 1)]
-    assert read(Client(events), planned(0), planned(1)) == ({1: [1]}, [0])
+    assert read(Client(events, [record(2, 1)]), *map(planned, range(3))) == ({1: [1], 2: [1]}, [0])
 
 
 class Unreadable(SimpleNamespace):

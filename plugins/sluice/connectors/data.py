@@ -104,7 +104,7 @@ class Gathered:
         unfit: the ranges that `SourceReader.read` has to read instead.
     """
 
-    frame: DataFrame | None
+    frame: DataFrame
     tasks: int
     delivered: tuple[Delivered, ...]
     unfit: tuple[PlannedRange, ...] = ()
