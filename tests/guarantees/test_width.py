@@ -147,6 +147,18 @@ def test_a_writer_of_many_thin_partitions_that_is_killed_leaves_nothing(make_flo
     assert left.isdisjoint(flow.data_files(started.instant))
 
 
+def test_bad_records_of_many_thin_partitions_are_set_aside_by_one_task_with_their_headers(make_flow):
+    flow = make_flow(partitions=FEW + 1, **TOLERANT)
+    flow.produce(2 * FEW, partitions=range(FEW + 1))
+    bad = [(p, send(flow, b"{no json", partition=p, headers=[("h", b"%d" % p)])) for p in range(FEW + 1)]
+    assert flow.interval().records == 2 * FEW
+    flow.check(complete=False)
+    rows = quarantine(flow)
+    assert places(rows) == bad
+    assert [row["kafka_headers"] for row in rows] == [[{"key": "h", "value": b"%d" % p}] for p, _ in bad]
+    assert len({row["_hoodie_file_name"] for row in rows}) == 1
+
+
 def test_thin_partitions_whose_records_are_gone_end_the_job_as_any_others(make_flow):
     flow = make_flow(partitions=FEW + 1)
     flow.produce(3 * FEW, partitions=range(FEW + 1))

@@ -8,7 +8,7 @@ import pytest
 from protocol_messages import planned, start
 
 from sluice.connectors.data import VoidChanges
-from sluice.participant.parts import AT_ONCE, FEW, THIN, Part, joined, parted, per_task, thin
+from sluice.participant.parts import AT_ONCE, FEW, THIN, Part, can_be_gathered, joined, parted, per_task, thin
 from sluice.protocol.messages import PartitionResult
 from sluice.protocol.placement import KeyPlacement, Misplaced, PlacedKeys
 from sluice.rows.bad_records import BadSpan
@@ -63,14 +63,14 @@ def appends(**more):
 
 def test_many_ranges_of_few_offsets_are_thin_and_a_hot_one_among_them_is_not():
     largest, hot = planned(98, 0, THIN), planned(99, 0, THIN + 1)
-    assert thin(appends(), [*MANY, hot, largest]) == [*MANY, largest]
-    assert thin(appends(), MANY[1:]) == []
-    assert thin(appends(), [*MANY[1:], hot]) == []
+    assert thin([*MANY, hot, largest]) == [*MANY, largest]
+    assert thin(MANY[1:]) == []
+    assert thin([*MANY[1:], hot]) == []
 
 
 def test_stretches_of_one_partition_are_not_thin_since_a_client_is_at_one_place_of_it():
-    assert thin(appends(), [*MANY, planned(0, 9, 12)]) == []
-    assert thin(appends(), [*MANY, planned(99, 0, 1), planned(0, 9, 12)]) == [*MANY[1:], planned(99, 0, 1)]
+    assert thin([*MANY, planned(0, 9, 12)]) == []
+    assert thin([*MANY, planned(99, 0, 1), planned(0, 9, 12)]) == [*MANY[1:], planned(99, 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,9 @@ def test_stretches_of_one_partition_are_not_thin_since_a_client_is_at_one_place_
     ],
     ids=["an earlier coordinator", "keys are checked", "the table is read"],
 )
-def test_where_each_range_has_a_task_none_is_thin(message):
-    assert thin(message, MANY) == []
+def test_where_each_range_has_a_task_or_a_place_none_share_one(message):
+    assert not can_be_gathered(message)
+    assert can_be_gathered(appends())
 
 
 def test_all_cores_have_work_where_it_is_worth_a_task():

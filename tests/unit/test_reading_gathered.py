@@ -14,10 +14,12 @@ from sluice.rows.reading import counted_gathered, partition_results, tasks_of
 
 GATHERED = (
     Gathered(
-        "frame", 2, (Delivered(planned(0), 2, 20, 9, 5000, 0), Delivered(planned(4)), Delivered(planned(1), 1, 7, 3, -1, 1))
+        "frame",
+        2,
+        (Delivered(planned(0), 2, 20, 9, 5000, 0), Delivered(planned(4)), Delivered(planned(1), 1, 7, 3, -1, 1)),
     ),
     Gathered("frame", 1, (Delivered(planned(2), 3, 30, 4, 7000, 0),)),
-)  # fmt: skip
+)
 
 
 def _dataset(*records: int) -> Any:

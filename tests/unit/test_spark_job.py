@@ -332,6 +332,31 @@ def test_a_writer_that_minds_the_order_gets_a_task_for_each_range(monkeypatch):
     assert _lots(_Gathers(), 6, any_order=False) == [([*range(6)], 0)]
 
 
+def _again(reader: Any, number: int, *, any_order: bool, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    def read(_: Any, ranges: Any, isolation: str, **how: Any) -> Any:
+        assert (isolation, how) == ("read_committed", {"headers": True, "of_streams": False})
+        return [r.partition for r in ranges]
+
+    monkeypatch.setattr(spark_job, "read_range", read)
+    monkeypatch.setattr(spark_job, "read_gathered", lambda found, of_streams: [one.frame for one in found])
+    begun, ranges = start(INSTANT), [*map(planned, range(number))]
+    return [*_job(reader, spark=_SPARK)._read_again(begun, ranges, any_order)]
+
+
+def test_bad_records_of_many_partitions_are_gathered_like_those_that_became_rows(monkeypatch):
+    monkeypatch.setattr(parts, "FEW", 4)
+    reader = _Gathers()
+    assert _again(reader, 6, any_order=True, monkeypatch=monkeypatch) == [["frame"], ["frame"], ["frame"], [3]]
+    assert reader.how == {(10_000, "read_committed", True)}
+    assert _again(reader, 4, any_order=True, monkeypatch=monkeypatch) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("reader", [_Gathers(), _Reader()])
+def test_bad_records_are_read_by_a_task_for_each_range_some_at_a_time(reader, monkeypatch):
+    found = _again(reader, AT_ONCE + 1, any_order=isinstance(reader, _Reader), monkeypatch=monkeypatch)
+    assert found == [[*range(AT_ONCE)], [AT_ONCE]]
+
+
 # Bad records that are set aside
 
 
@@ -357,6 +382,11 @@ class _Kept:
         return SimpleNamespace(committables=tuple(Committable(rows=self._rows) for _ in ranges))
 
 
+def _read(ranges: Any, any_order: bool) -> Any:
+    assert not any_order  # the writer doesn't say so
+    return (ranges[:64], ranges[64:]) if len(ranges) > 64 else (ranges,)
+
+
 _SPANS = tuple(BadSpan(planned(n), 2, 4) for n in range(70))
 _FIRST = BadRecord(topic="t", partition=0, offset=2, reason="why")
 
@@ -370,10 +400,10 @@ def _aside(monkeypatch: pytest.MonkeyPatch, counted: Counted, kept: _Kept, **err
     made = start(INSTANT)
     records = made.records.model_copy(update={"errors": made.records.errors.model_copy(update=errors)})
     here: Any = made.model_copy(update={"quarantine": made.writer, "records": records})
-    return set_aside(None, here, counted, lambda ranges: ranges, lambda: kept, (0, "a"), None)  # type: ignore[arg-type]
+    return set_aside(None, here, counted, _read, lambda: kept, (0, "a"), None)  # type: ignore[arg-type]
 
 
-def test_bad_records_are_read_again_around_them_some_partitions_at_a_time(monkeypatch):
+def test_bad_records_are_read_again_around_them_as_they_are_handed_out(monkeypatch):
     kept = _Kept()
     found = _aside(monkeypatch, Counted(bad=70, spans=_SPANS), kept)
     assert [len(written) for written in kept.written] == [64, 6]

@@ -64,14 +64,19 @@ def can_be_parted(start: StartCommit) -> bool:
     return by_partition and not start.keep_newer and not start.later
 
 
-def thin(start: StartCommit, planned: Sequence[PlannedRange]) -> list[PlannedRange]:
+def can_be_gathered(start: StartCommit) -> bool:
+    """Whether ranges may share tasks and files.
+
+    Not where records are counted by the places of their keys, nor for a coordinator that promised each range a task.
+    """
+    return can_be_parted(start) and start.placement is None and start.records_per_task is not None
+
+
+def thin(planned: Sequence[PlannedRange]) -> list[PlannedRange]:
     """The ranges of so few offsets that a Spark task and a file for each would cost more than their records.
 
-    None, unless they are many: then a task for each of the others is what they cost. None, too, where records have to
-    be counted by the places of their keys, or of a coordinator that promised a task for each range.
+    None, unless they are many: then a task for each of the others is what they cost.
     """
-    if not can_be_parted(start) or start.placement is not None or start.records_per_task is None:
-        return []
     ranges = Counter(r.topic_partition for r in planned)
     found = [r for r in planned if r.end - r.start <= THIN and ranges[r.topic_partition] == 1]
     return found if len(found) > FEW else []

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import SinkWriter, check_of, wants_record_time
+from sluice.connectors.data import SinkWriter, check_of, takes_any_order, wants_record_time
 from sluice.errors import IntervalError
 from sluice.failpoints import reach
 from sluice.logs import log
-from sluice.participant.parts import AT_ONCE
 from sluice.protocol.bad_records import certainly_too_many
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
 from sluice.protocol.quarantine import INSTANT, day_of, log_read
 from sluice.rows.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain, parse_ddl
 
-Read = Callable[[Sequence[PlannedRange]], DataFrame]
+Read = Callable[[Sequence[PlannedRange], bool], Iterable[DataFrame]]
+"""Reads planned ranges with headers, some after others; and whether many may be read by one task."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def set_aside(
         spark: the session.
         start: the interval's START-COMMIT.
         counted: the first pass's counts.
-        read: reads planned ranges, with headers.
+        read: reads ranges again.
         quarantine: the sink's writer of the quarantine, one for the whole attempt.
         attempt: the range's number and the attempt's id.
         of: the writer of the good ones, whose sink doesn't take every row: it sees the same as in the first pass.
@@ -73,9 +73,8 @@ def set_aside(
     reach("participant.before_quarantine")
     writer = quarantine()
     committables: list[Committable] = []
-    for i in range(0, len(counted.spans), AT_ONCE):
-        bad = chain.bad(read([span.narrowed() for span in counted.spans[i : i + AT_ONCE]]))
-        committables += writer.write(_rows(bad, start, attempt)).committables
+    for records in read([span.narrowed() for span in counted.spans], takes_any_order(writer)):
+        committables += writer.write(_rows(chain.bad(records), start, attempt)).committables
     found = sum(c.rows for c in committables)
     if found != counted.bad:
         raise IntervalError(
@@ -114,7 +113,8 @@ def together(found: Sequence[SetAside]) -> SetAside:
 
 
 def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None:
-    found = chain.bad(read([counted.spans[0].only_first()])).select(*KAFKA_COLUMNS, PROBLEM).head()
+    (records,) = read([counted.spans[0].only_first()], False)
+    found = chain.bad(records).select(*KAFKA_COLUMNS, PROBLEM).head()
     return None if found is None else BadRecord(topic=found[0], partition=found[1], offset=found[2], reason=found[3])
 
 

@@ -33,7 +33,7 @@ from sluice.failpoints import reach
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.logs import log
 from sluice.participant.participant import Assignment, NotHereError, Participant
-from sluice.participant.parts import Part, joined, parted, per_task, thin
+from sluice.participant.parts import AT_ONCE, Part, can_be_gathered, joined, parted, per_task, thin
 from sluice.participant.quarantine import SetAside, in_quarantine, set_aside, together
 from sluice.participant.session import Sessions, own_session, readable_error
 from sluice.protocol.identity import refuse_logs_elsewhere
@@ -240,9 +240,18 @@ class RunningSparkJob:
         reader = self._readers(planned[0].cluster)
         return reader.classified(error, start, planned) or _classified(error, start, planned)
 
-    def _read_again(self, start: StartCommit, planned: Sequence[PlannedRange]) -> DataFrame:
-        of_streams = start.streams is not None
-        return read_range(self._readers, planned, start.isolation_level, headers=True, of_streams=of_streams)
+    def _read_again(self, start: StartCommit, planned: Sequence[PlannedRange], any_order: bool) -> Iterator[DataFrame]:
+        """Read bad records for the quarantine; see `sluice.participant.quarantine.Read`."""
+        of_streams, cores = start.streams is not None, self._spark.sparkContext.defaultParallelism
+        together = thin(planned) if any_order and _gathers(self._readers, planned) else []
+        others = _without(planned, together)
+        for gathered, unfit in _gathered(start, self._readers, together, cores, headers=True):
+            others += unfit
+            if gathered:
+                yield read_gathered(gathered, of_streams=of_streams)
+        for i in range(0, len(others), AT_ONCE):
+            some = others[i : i + AT_ONCE]
+            yield read_range(self._readers, some, start.isolation_level, headers=True, of_streams=of_streams)
 
 
 class _Writing:
@@ -264,36 +273,15 @@ class _Writing:
     def lots(self, planned: Sequence[PlannedRange]) -> Iterator[tuple[Sequence[PlannedRange], Sequence[Gathered]]]:
         """The ranges that each Spark job writes, with their records where many were read together."""
         cores = self._spark.sparkContext.defaultParallelism
-        waiting = self._thin(planned)
-        together = {(r.topic_partition, r.start) for r in waiting}
-        others = [r for r in planned if (r.topic_partition, r.start) not in together]
-        while waiting:
-            found = self._gather(waiting, cores)
-            whole = [d.planned for one in found for d in one.delivered]
-            unfit = [r for one in found for r in one.unfit]
+        gathers = can_be_gathered(self._start) and takes_any_order(self._writer) and _gathers(self._readers, planned)
+        together = thin(planned) if gathers else []
+        others = _without(planned, together)
+        for gathered, unfit in _gathered(self._start, self._readers, together, cores, headers=self._with_headers):
             others += unfit
-            settled = {r.topic_partition for r in (*whole, *unfit)}
-            waiting = [r for r in waiting if r.topic_partition not in settled]
-            if whole:
-                yield whole, [one for one in found if one.delivered]
+            if gathered:
+                yield [d.planned for one in gathered for d in one.delivered], gathered
         if others:
             yield from ((ranges, ()) for ranges in parted(self._start, others, cores))
-
-    def _thin(self, planned: Sequence[PlannedRange]) -> list[PlannedRange]:
-        gathers = all(isinstance(self._readers(cluster), GathersRanges) for cluster in {r.cluster for r in planned})
-        return thin(self._start, planned) if gathers and takes_any_order(self._writer) else []
-
-    def _gather(self, ranges: Sequence[PlannedRange], cores: int) -> list[Gathered]:
-        of_cluster: dict[str, list[PlannedRange]] = {}
-        for r in ranges:
-            of_cluster.setdefault(r.cluster, []).append(r)
-        found = []
-        for cluster, some in of_cluster.items():
-            reader = self._readers(cluster)
-            assert isinstance(reader, GathersRanges)
-            isolation, headers = self._start.isolation_level, self._with_headers
-            found.append(reader.gather(some, per_task(ranges, cores), isolation, headers=headers))
-        return found
 
     def part(
         self,
@@ -369,6 +357,39 @@ class _Writing:
             of_streams=self._start.streams is not None,
             division=division,
         )
+
+
+def _gathers(readers: Callable[[str], SourceReader], planned: Sequence[PlannedRange]) -> bool:
+    return all(isinstance(readers(cluster), GathersRanges) for cluster in {r.cluster for r in planned})
+
+
+def _without(planned: Sequence[PlannedRange], some: Sequence[PlannedRange]) -> list[PlannedRange]:
+    left_out = {(r.topic_partition, r.start) for r in some}
+    return [r for r in planned if (r.topic_partition, r.start) not in left_out]
+
+
+def _gathered(
+    start: StartCommit,
+    readers: Callable[[str], SourceReader],
+    ranges: Sequence[PlannedRange],
+    cores: int,
+    *,
+    headers: bool,
+) -> Iterator[tuple[list[Gathered], list[PlannedRange]]]:
+    """The records of ranges of few offsets, as many as are held at once, each time with the ranges found unfit."""
+    waiting = list(ranges)
+    while waiting:
+        of_cluster: dict[str, list[PlannedRange]] = {}
+        for r in waiting:
+            of_cluster.setdefault(r.cluster, []).append(r)
+        found = []
+        for cluster, some in of_cluster.items():
+            reader = readers(cluster)
+            assert isinstance(reader, GathersRanges)
+            found.append(reader.gather(some, per_task(waiting, cores), start.isolation_level, headers=headers))
+        unfit = [r for one in found for r in one.unfit]
+        waiting = _without(waiting, [*unfit, *(d.planned for one in found for d in one.delivered)])
+        yield [one for one in found if one.delivered], unfit
 
 
 def _results(whole: Part, aside: SetAside) -> dict[str, Any]:
