@@ -26,7 +26,7 @@ THIN = 1000
 FEW = 16
 """Ranges that are read by a task each, however thin they are."""
 _WORTH_A_TASK = 10_000
-_HELD = 200_000  # about as many records are gathered at once
+_HELD = 50_000  # about as many records are gathered at once
 
 
 @dataclass(frozen=True)

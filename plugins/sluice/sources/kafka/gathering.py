@@ -20,9 +20,9 @@ from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.protocol.messages import PlannedRange
 
-FULL_BYTES = 32 << 20
+FULL_BYTES = 16 << 20
 """Keys, values and headers that are held at once; a window that has begun may come to twice as much."""
-FULL_RECORDS = 200_000
+FULL_RECORDS = 50_000
 """Likewise, of records."""
 _WINDOW = 1000  # partitions that are read at the same time
 _PATIENCE = 10.0  # seconds without a record; then Spark reads, and says what is wrong
