@@ -17,6 +17,7 @@ from sluice.participant.parts import AT_ONCE, FEW, THIN
 from sluice.protocol.messages import WriteStatus
 
 from .harness import Flow, Pause
+from .harness.jdbc import UPSERT, jdbc_table, keyed
 from .quarantined import TOLERANT, places, quarantine, send
 from .test_key_placement import CHECKED, refused, versions
 
@@ -189,6 +190,25 @@ def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
     assert [p.partition for p in status.partitions] == list(range(partitions))
     assert all(len(p.file_groups) == 2 for p in status.partitions)
     assert _tasks_of_jobs(status) == [3, AT_ONCE]
+
+
+@pytest.mark.thorough
+def test_thin_partitions_of_a_table_in_a_database(make_flow, postgresql, monkeypatch):
+    """Of a key's versions, all in one partition, the last one is the row, as ever."""
+    for variable, value in postgresql.environment().items():
+        monkeypatch.setenv(variable, value)
+    flow = make_flow(partitions=FEW + 1, source__kafka__key={"converter": "json"})
+    table = jdbc_table(flow, postgresql, {**UPSERT, "delete_enabled": False})
+    last = {}
+    for partition in range(FEW + 1):
+        sent = [(100 * partition + number, f"v{version}") for version in range(3) for number in range(2)]
+        flow.produce_keyed([keyed(*one) for one in sent], partition=partition)
+        last |= dict(sent)
+    assert flow.interval().records == 6 * (FEW + 1)
+    assert sorted(table.rows()) == sorted(last.items())
+    assert table.position() == dict.fromkeys(range(FEW + 1), 6)
+    assert table.staging() == set()
+    postgresql.drop_staging()
 
 
 @pytest.mark.thorough

@@ -25,6 +25,7 @@ READ_BACK = {
     "kafka/transactional.py": "reads a topic for those who judge its records",
     "sources/kafka/probe.py": "single records of a source",
     "sources/kafka/sample.py": "a sample of a source's records",
+    "sources/kafka/gathering.py": "a source's records",
     "sources/files/log.py": "which files of a folder are read, not signed",
     "sources/kafka/mirror.py": "what MirrorMaker has noted, when a person asks for a move",
     "cli/connect_offsets.py": "the offsets that Kafka Connect has left, for a person to look at",
