@@ -136,7 +136,7 @@ def test_headers_that_are_no_text_are_left_to_spark_and_are_not_looked_at_withou
     assert read(Client([odd(), record(1, 1)]), planned(0), planned(1)) == ({0: [1], 1: [1]}, [])
 
 
-@pytest.mark.parametrize(("limit", "of"), [("FULL_BYTES", 6), ("FULL_RECORDS", 3)])
+@pytest.mark.parametrize(("limit", "of"), [("FULL_BYTES", 6), ("FULL_RECORDS", 4)])
 def test_no_more_partitions_are_begun_than_are_held_at_once(limit, of, read, monkeypatch):
     monkeypatch.setattr(gathering, "_WINDOW", 2)
     monkeypatch.setattr(gathering, limit, of)
@@ -145,11 +145,19 @@ def test_no_more_partitions_are_begun_than_are_held_at_once(limit, of, read, mon
     assert (sorted(whole), unfit) == ([0, 1], [])
 
 
-def test_what_comes_to_far_more_than_is_held_at_once_is_left_to_spark(read, monkeypatch):
+def test_partitions_that_do_not_fit_beside_others_come_with_the_next_and_those_that_never_fit_do_not(read, monkeypatch):
     monkeypatch.setattr(gathering, "FULL_BYTES", 4)
-    events = [record(0, 0), record(0, 1), record(1, 0, b"large"), record(1, 1)]
     monkeypatch.setattr(gathering, "_AT_MOST", 1)
-    assert read(Client(events), planned(0), planned(1)) == ({0: [0, 1]}, [1])
+    large = record(1, 0, b"too large")
+    assert read(Client([record(0, 0), record(0, 1), large]), planned(0), planned(1)) == ({0: [0, 1]}, [])
+    assert read(Client([large, record(0, 0)]), planned(1)) == ({}, [1])
+
+
+def test_no_more_offsets_are_read_together_than_are_held_at_once(read, monkeypatch):
+    monkeypatch.setattr(gathering, "FULL_RECORDS", 4)
+    client = Client([record(0, 1), record(1, 0), record(1, 1)], [record(2, 8)])
+    assert read(client, planned(0), planned(1), planned(2, 0, 9), planned(3)) == ({0: [1], 1: [0, 1], 2: [8]}, [])
+    assert client.assigned == [[(0, 0), (1, 0)], [(2, 0)]]
 
 
 def test_a_range_is_counted_by_its_records():

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message
@@ -90,24 +90,33 @@ class Gathering:
         Returns:
             The ranges that were read in full, and the ranges that are to be read in another way; never neither.
         """
+        left = list(ranges)
         try:
-            left = iter(ranges)
-            while self._bytes < FULL_BYTES and self._records < FULL_RECORDS and (window := [*islice(left, _WINDOW)]):
-                self._read(window)
-                if self._waiting:  # what holds these up would hold up the others, too
+            while left and self._bytes < FULL_BYTES and self._records < FULL_RECORDS:
+                window = self._window(left)
+                del left[: len(window)]
+                if not self._read(window):  # what holds these up would hold up the others, too
                     self._unfit += [*(stretch.planned for stretch in self._waiting.values()), *left]
+                    break
+                if not self._whole:  # all that could be held was not enough for one of them
+                    self._unfit += [stretch.planned for stretch in self._waiting.values()]
         finally:
             self._consumer.close()
         if self._unfit:
             log.info("partitions are read one by one", connection=self._name, partitions=len(self._unfit))
         return self._whole, self._unfit
 
-    def _read(self, window: Sequence[PlannedRange]) -> None:
-        """Read some ranges; those still waiting at the end were given up."""
+    def _window(self, left: Sequence[PlannedRange]) -> list[PlannedRange]:
+        """The next ranges, at least one, that don't have more offsets than may still be held."""
+        ends = accumulate((r.end - r.start for r in left[:_WINDOW]), initial=self._records)
+        return list(left[: max(1, sum(held <= FULL_RECORDS for held in ends) - 1)])
+
+    def _read(self, window: Sequence[PlannedRange]) -> bool:
+        """Read some ranges, until they are whole or too much is held; False if nothing more was heard of them."""
         self._waiting = {(r.topic, r.partition): Stretch(r) for r in window}
         self._consumer.assign([KafkaTopicPartition(r.topic, r.partition, r.start) for r in window])
         heard = time.monotonic()
-        while self._waiting and time.monotonic() - heard < _PATIENCE:
+        while self._waiting and self._bytes <= 2 * FULL_BYTES:
             # Each one that is waited for has at least one event to come, so this returns as soon as it can.
             events = self._consumer.consume(min(len(self._waiting), _AT_MOST), timeout=0.5)
             beyond: dict[tuple[str, int], None] = {}
@@ -118,8 +127,9 @@ class Gathering:
                 self._consumer.pause([KafkaTopicPartition(*place) for place in beyond])
             if (len(self._waiting), self._records) != before:
                 heard = time.monotonic()
-            if self._bytes > 2 * FULL_BYTES:
-                return
+            elif time.monotonic() - heard > _PATIENCE:
+                return False
+        return True
 
     def _take(self, event: Message, beyond: dict[tuple[str, int], None]) -> None:
         partition = event.partition()
