@@ -114,6 +114,12 @@ def test_an_error_of_one_partition_leaves_it_to_spark_and_one_of_the_client_may_
     assert read(Client(events, [record(2, 1)]), *map(planned, range(3))) == ({1: [1], 2: [1]}, [0])
 
 
+@pytest.mark.parametrize("twice", [3, 2])
+def test_offsets_that_come_again_or_from_before_are_left_to_spark(twice, read):
+    events = [record(0, 3), record(0, twice), record(0, 5), record(1, 1)]
+    assert read(Client(events), planned(0, 3, 6), planned(1)) == ({1: [1]}, [0])
+
+
 class Unreadable(SimpleNamespace):
     def headers(self) -> Any:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no key of a header")

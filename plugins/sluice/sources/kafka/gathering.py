@@ -71,8 +71,7 @@ class Gathering:
                 auto_offset_reset="error",
                 isolation_level=isolation_level,
                 fetch_wait_max_ms=20,
-                fetch_message_max_bytes=131072,  # of a partition, whose log may reach far beyond what was planned
-                fetch_max_bytes=16 << 20,
+                fetch_message_max_bytes=65536,  # of a partition, whose log may reach far beyond what was planned
                 queued_max_messages_kbytes=16384,
             )
         )
@@ -147,6 +146,10 @@ class Gathering:
             beyond[place] = None
             return
         assert offset is not None
+        last = stretch.records[-1].offset if stretch.records else stretch.planned.start - 1
+        if offset <= last:
+            self._leave(place, "offsets that don't ascend")
+            return
         if offset < stretch.planned.end:
             record = self._record(event, offset)
             if record is None:
