@@ -168,7 +168,7 @@ REPRESENTATIVES: dict[str, tuple[str, ...]] = {
     "guarantees/test_verify_of_sinks.py": (
         "test_a_table_by_another_name_than_that_of_its_intervals_is_not_called_right",
     ),
-    "guarantees/test_width.py": ("test_a_job_has_the_counts_of_so_many_partitions_and_no_more",),
+    "guarantees/test_width.py": ("test_few_records_in_each_of_many_partitions_are_few_files",),
     "guarantees/test_workers.py": (
         "test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_own",
         "test_killed_after_its_claim_another_takes_over_when_the_lease_has_run_out",

@@ -56,14 +56,18 @@ def test_clusters_are_read_in_one_interval(make_streams, settings):
     streams.check(*_logs(streams, "east", "west"))
 
 
-def test_rows_say_where_they_are_from(make_streams):
+@pytest.mark.parametrize("partitions", [2, 9], ids=["a task for each partition", "one for each cluster"])
+def test_rows_say_where_they_are_from(make_streams, partitions):
     columns = {"source__kafka__columns": {"c": "cluster", "t": "topic"}}
     streams = make_streams(sink__hudi__schema="id BIGINT, v STRING, p STRING, c STRING, t STRING", **columns)
-    two_clusters(streams)
-    streams.send("east", streams.topic, 4)
-    streams.send("west", streams.topic, 6)
+    two_clusters(streams, partitions)
+    streams.send("east", streams.topic, 2 * partitions, partitions=range(partitions))
+    streams.send("west", streams.topic, 3 * partitions, partitions=range(partitions))
     streams.flow.interval()
-    assert Counter(streams.flow.read("c", "t")) == {("east", streams.topic): 4, ("west", streams.topic): 6}
+    expected = {("east", streams.topic): 2 * partitions, ("west", streams.topic): 3 * partitions}
+    assert Counter(streams.flow.read("c", "t")) == expected
+    streams.check(*_logs(streams, "east", "west"))
+    assert len(streams.flow.data_files()) == 2 * 2 if partitions > 2 else 2 * partitions
 
 
 @pytest.mark.thorough  # test_upgrade.py has tables of before, too

@@ -127,11 +127,11 @@ class Streams:
             assert seen == wanted, f"too many: {list(seen - wanted)[:5]}; missing: {list(wanted - seen)[:5]}"
 
 
-def two_clusters(streams: Streams) -> Streams:
+def two_clusters(streams: Streams, partitions: int = 2) -> Streams:
     """Have the stream on `east` and `west`, in a topic of the same name."""
     topic = f"{streams.flow.topic}-orders"
     for broker in ("east", "west"):
-        streams.create(broker, topic)
+        streams.create(broker, topic, partitions)
     streams.topic = topic
     streams.map(east=topic, west=topic)
     streams.read()
