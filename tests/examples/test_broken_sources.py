@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from sluice.connectors.capabilities import SourceCapabilities
+from sluice.connectors.data import Delivered, Gathered
 from sluice.testing import SourceConformance
 from sluice_lines.options import Lines
-from sluice_lines.reader import LinesReader
+from sluice_lines.reader import LinesReader, planned_lines
 from sluice_lines.source import LinesSource, complete_lines, local
 
 from .test_conformance import TestLines as Conforming
@@ -81,6 +82,36 @@ class RemembersHowFarItCame(Changed):
         found = [r.model_copy(update={"start": min(r.end, self.asked.get(str(r), 0) or r.start)}) for r in ranges]
         self.asked |= {str(r): r.start + 1 for r in ranges}
         return found
+
+
+class Gathers(LinesReader):
+    """Reads all in one task, and counts right."""
+
+    def counted(self, delivered):
+        return delivered
+
+    def kept(self, frame):
+        return frame
+
+    def gather(self, ranges, per_task, isolation_level, *, headers=False):
+        frame = self.kept(self.read(ranges, isolation_level, headers=headers)).coalesce(1)
+        found = []
+        for r in ranges:
+            lines = planned_lines(r)
+            size = sum(len(line.encode()) for line in lines)
+            last = r.end - 1 if lines else None
+            found.append(self.counted(Delivered(r, len(lines), size, last, None, 0 if lines else None)))
+        return Gathered(frame, 1, tuple(found))
+
+
+class GathersOneLess(Gathers):
+    def kept(self, frame):
+        return frame.where(F.col("offset") != 1)
+
+
+class CountsOneMore(Gathers):
+    def counted(self, delivered):
+        return replace(delivered, records=delivered.records + 1)
 
 
 class LeavesEmptyOnesOut(LinesSource):
@@ -168,6 +199,8 @@ BROKEN = [
     (ReadsWhatHasCome, "the_same_range_is_the_same_records_whenever_it_is_read"),
     (AllInOneTask, "each_range_is_a_task_of_its_own"),
     (DeliversWhatThereIs, "a_read_that_cannot_deliver_all_fails"),
+    (GathersOneLess, "what_is_gathered_is_what_is_read"),
+    (CountsOneMore, "what_is_gathered_is_what_is_read"),
     (LeavesALock, "a_process_may_die_at_each_call_while_it_looks"),
     (RemembersHowFarItCame, "a_read_that_was_broken_off_is_whole_when_it_is_repeated"),
     (CopiesIntoTheLog, "a_copy_for_monitors_changes_nothing"),
