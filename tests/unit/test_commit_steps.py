@@ -24,7 +24,7 @@ from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.commit_note import NO_NOTE, CommitNote
-from sluice.protocol.messages import Moved
+from sluice.protocol.messages import BadRecord, Moved
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State, TableLog
 
@@ -78,7 +78,13 @@ def test_an_outcome_says_how_many_bad_records_are_where():
     bad = status(INSTANT, records_written=8, records_quarantined=2)
     log = TableLog(TABLE).extend(enumerate([start(INSTANT, quarantine=WRITER), bad, end(INSTANT)]))
     summary = _committer(log, INSTANT).outcome(log.transactions[INSTANT]).summary
-    assert f"8 rows from t[0] [0, 10); 2 bad records are set aside in {WRITER.path}" in summary
+    assert f"8 rows from t[0] [0, 10); 2 bad records are set aside in {WRITER.path}." in summary
+    first = BadRecord(topic="t", partition=0, offset=3, reason="no JSON")
+    named = TableLog(TABLE).extend(
+        enumerate([start(INSTANT, quarantine=WRITER), bad.model_copy(update={"first_bad": first}), end(INSTANT)])
+    )
+    summary = _committer(named, INSTANT).outcome(named.transactions[INSTANT]).summary
+    assert f"set aside in {WRITER.path}; the first is t[0]@3: no JSON." in summary
     without = TableLog(TABLE).extend(enumerate([start(INSTANT), bad, end(INSTANT)]))
     assert "set aside" not in _committer(without, INSTANT).outcome(without.transactions[INSTANT]).summary
 

@@ -1,4 +1,4 @@
-"""An upsert that finds keys by their partition, where another log has other partitions than the one that was read."""
+"""Topics that are not what they were: with other partitions, in which keys may have moved, or deleted altogether."""
 
 from __future__ import annotations
 
@@ -32,3 +32,24 @@ def test_only_a_topic_that_shares_its_name_in_rows_needs_the_same_partitions(is_
     refused = pytest.raises(ActionRequiredError, match="partitions changed") if is_refused else nullcontext()
     with refused:
         Planner(session)._refuse_moved_keys(READ, state)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "there", "on_loss", "is_refused"),
+    [
+        ("t.*", ("t2",), "fail", True),
+        ("t.*", ("t", "t2"), "fail", False),
+        ("u.*", ("u",), "fail", False),
+        ("t.*", ("t2",), "earliest", False),
+        (None, (), "fail", False),
+    ],
+    ids=["it is gone", "it is there", "the pattern no longer matches it", "losses are accepted", "named topics"],
+)
+def test_a_topic_that_the_pattern_still_matches_may_not_be_gone(pattern, there, on_loss, is_refused):
+    options = SimpleNamespace(topics_pattern=pattern, on_offset_loss=on_loss)
+    pipeline = SimpleNamespace(sink=SimpleNamespace(capabilities=None), source=SimpleNamespace(options=options))
+    sources = SimpleNamespace(names=("east", "west"), topics_of=lambda _: there)
+    session = SimpleNamespace(table_id="table", pipeline=pipeline, sources=sources)
+    refused = pytest.raises(ActionRequiredError, match=r"are gone: t[.]") if is_refused else nullcontext()
+    with refused:
+        Planner(session)._refuse_gone_topics(READ)

@@ -34,6 +34,7 @@ def test_a_policy_is_safe(kind):
     if policy.claims_completeness:
         assert policy.reads == "onward"
     assert policy.records_as_before == (policy.reads == "again")
+    assert policy.needs_ordering == (policy.reads == "window")  # a window's records may be older than the table's
 
 
 def test_nobody_but_the_policy_asks_for_a_kinds_name():
