@@ -270,10 +270,10 @@ class SourceConformance(ABC):
 
     def test_what_is_gathered_is_what_is_read(self, tmp_path: Path) -> None:
         """Column by column, of a range with records and of one without; and counted as it is."""
+        topics = self.topics(tmp_path)
         reader = self.reader(tmp_path)
         if not isinstance(reader, GathersRanges):
             pytest.skip("it reads each range by a separate Spark task")
-        topics = self.topics(tmp_path)
         keyed = self.capabilities().keyed
         self.add(tmp_path, topics[0], [Record(b"one", b"k" if keyed else None, _DAY), Record(b""), Record(b"three")])
         ranges = [_range(self._one(tmp_path, topic)) for topic in topics]
