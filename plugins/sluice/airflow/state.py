@@ -35,7 +35,7 @@ def of_asset(stores: Any | None, asset: Asset) -> Store:
         stores: `asset_state_store` of the task's context; None where Airflow has none.
         asset: which one.
     """
-    return cast("Store", stores[asset]) if stores is not None else _AssetVariables(asset)
+    return cast("Store", stores[asset]) if stores is not None else _Variables(asset.uri)
 
 
 def of_task(context: Context) -> Store:
@@ -45,38 +45,24 @@ def of_task(context: Context) -> Store:
 
 
 class _Variables:
-    """Airflow's variables, one for each key of a table or task."""
+    """Airflow's variables as a store: one for each key of a table or task."""
 
     def __init__(self, of: str) -> None:
         self._of = of
         self._id = sha256(of.encode()).hexdigest()[:16]
 
-    def read(self, key: str, default: Any) -> Any:
+    def get(self, key: str, default: Any = None) -> Any:
         return Variable.get(self._name(key), default=default, deserialize_json=True)
 
-    def write(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any) -> None:
         about = f"What Sluice remembers of {self._of}; made by its tasks"
         Variable.set(self._name(key), value, description=about, serialize_json=True)
 
-    def forget(self, key: str) -> None:
+    def delete(self, key: str) -> None:
         Variable.delete(self._name(key))
 
     def _name(self, key: str) -> str:
         return f"{key if key.startswith('sluice_') else f'sluice_{key}'}.{self._id}"
-
-
-class _AssetVariables:
-    def __init__(self, asset: Asset) -> None:
-        self._variables = _Variables(asset.uri)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self._variables.read(key, default)
-
-    def set(self, key: str, value: Any) -> None:
-        self._variables.write(key, value)
-
-    def delete(self, key: str) -> None:
-        self._variables.forget(key)
 
 
 class _TaskVariables:
@@ -93,12 +79,12 @@ class _TaskVariables:
     def set(self, key: str, value: Any) -> None:
         others = {run: kept for run, kept in self._runs(key).items() if run != self._run}
         newest = dict(list(others.items())[1 - _RUNS :])
-        self._variables.write(key, {**newest, self._run: value})
+        self._variables.set(key, {**newest, self._run: value})
 
     def delete(self, key: str) -> None:
         runs = self._runs(key)
         if runs.pop(self._run, None) is not None:
-            self._variables.write(key, runs)
+            self._variables.set(key, runs)
 
     def _runs(self, key: str) -> dict[str, Any]:
-        return dict(self._variables.read(key, {}))
+        return dict(self._variables.get(key, {}))

@@ -243,15 +243,13 @@ class RunningSparkJob:
     def _read_again(self, start: StartCommit, planned: Sequence[PlannedRange], any_order: bool) -> Iterator[DataFrame]:
         """Read bad records for the quarantine; see `sluice.participant.quarantine.Read`."""
         of_streams, cores = start.streams is not None, self._spark.sparkContext.defaultParallelism
-        together = thin(planned) if any_order and _gathers(self._readers, planned) else []
-        others = _without(planned, together)
-        for gathered, unfit in _gathered(start, self._readers, together, cores, headers=True):
-            others += unfit
+        for ranges, gathered in _gathered(start, self._readers, planned, cores, any_order=any_order, headers=True):
             if gathered:
                 yield read_gathered(gathered, of_streams=of_streams)
-        for i in range(0, len(others), AT_ONCE):
-            some = others[i : i + AT_ONCE]
-            yield read_range(self._readers, some, start.isolation_level, headers=True, of_streams=of_streams)
+                continue
+            for i in range(0, len(ranges), AT_ONCE):
+                some = ranges[i : i + AT_ONCE]
+                yield read_range(self._readers, some, start.isolation_level, headers=True, of_streams=of_streams)
 
 
 class _Writing:
@@ -272,16 +270,14 @@ class _Writing:
 
     def lots(self, planned: Sequence[PlannedRange]) -> Iterator[tuple[Sequence[PlannedRange], Sequence[Gathered]]]:
         """The ranges that each Spark job writes, with their records where many were read together."""
-        cores = self._spark.sparkContext.defaultParallelism
-        gathers = can_be_gathered(self._start) and takes_any_order(self._writer) and _gathers(self._readers, planned)
-        together = thin(planned) if gathers else []
-        others = _without(planned, together)
-        for gathered, unfit in _gathered(self._start, self._readers, together, cores, headers=self._with_headers):
-            others += unfit
+        start, cores = self._start, self._spark.sparkContext.defaultParallelism
+        any_order = can_be_gathered(start) and takes_any_order(self._writer)
+        headers = self._with_headers
+        for ranges, gathered in _gathered(start, self._readers, planned, cores, any_order=any_order, headers=headers):
             if gathered:
-                yield [d.planned for one in gathered for d in one.delivered], gathered
-        if others:
-            yield from ((ranges, ()) for ranges in parted(self._start, others, cores))
+                yield ranges, gathered
+            else:
+                yield from ((some, ()) for some in parted(start, ranges, cores))
 
     def part(
         self,
@@ -359,25 +355,28 @@ class _Writing:
         )
 
 
-def _gathers(readers: Callable[[str], SourceReader], planned: Sequence[PlannedRange]) -> bool:
-    return all(isinstance(readers(cluster), GathersRanges) for cluster in {r.cluster for r in planned})
-
-
-def _without(planned: Sequence[PlannedRange], some: Sequence[PlannedRange]) -> list[PlannedRange]:
-    left_out = {(r.topic_partition, r.start) for r in some}
-    return [r for r in planned if (r.topic_partition, r.start) not in left_out]
-
-
 def _gathered(
     start: StartCommit,
     readers: Callable[[str], SourceReader],
-    ranges: Sequence[PlannedRange],
+    planned: Sequence[PlannedRange],
     cores: int,
     *,
+    any_order: bool,
     headers: bool,
-) -> Iterator[tuple[list[Gathered], list[PlannedRange]]]:
-    """The records of ranges of few offsets, as many as are held at once, each time with the ranges found unfit."""
-    waiting = list(ranges)
+) -> Iterator[tuple[list[PlannedRange], list[Gathered]]]:
+    """Ranges with their records, as many as are held at once; last, without records, the ranges that Spark is to read.
+
+    Args:
+        start: the interval's START-COMMIT.
+        readers: returns a cluster's reader.
+        planned: the ranges.
+        cores: of Spark.
+        any_order: whether ranges may share tasks and files.
+        headers: whether to read headers.
+    """
+    gathers = any_order and all(isinstance(readers(c), GathersRanges) for c in {r.cluster for r in planned})
+    waiting = thin(planned) if gathers else []
+    others = _without(planned, waiting)
     while waiting:
         of_cluster: dict[str, list[PlannedRange]] = {}
         for r in waiting:
@@ -388,8 +387,18 @@ def _gathered(
             assert isinstance(reader, GathersRanges)
             found.append(reader.gather(some, per_task(waiting, cores), start.isolation_level, headers=headers))
         unfit = [r for one in found for r in one.unfit]
-        waiting = _without(waiting, [*unfit, *(d.planned for one in found for d in one.delivered)])
-        yield [one for one in found if one.delivered], unfit
+        delivered = [d.planned for one in found for d in one.delivered]
+        others += unfit
+        waiting = _without(waiting, [*unfit, *delivered])
+        if delivered:
+            yield delivered, [one for one in found if one.delivered]
+    if others:
+        yield others, []
+
+
+def _without(planned: Sequence[PlannedRange], some: Sequence[PlannedRange]) -> list[PlannedRange]:
+    left_out = {(r.topic_partition, r.start) for r in some}
+    return [r for r in planned if (r.topic_partition, r.start) not in left_out]
 
 
 def _results(whole: Part, aside: SetAside) -> dict[str, Any]:
