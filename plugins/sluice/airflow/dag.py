@@ -65,7 +65,6 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         tags={TAG, *pipeline.tags},
         deadline=deadline_alert(pipeline.alerts.deadline),
         auto_register=auto_register,
-        params=trigger_form(pipeline),
         default_args=task_defaults(pipeline),
     ) as dag:
         # It may wait for another run's interval or a table service, and then has its own work to do.
@@ -109,6 +108,9 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
             last.append(follow)
         if pipeline.alerts.tells_anybody:
             last >> _alert(pipeline)
+    # Airflow copies the parameters that a DAG has into each task made in it, and each copy takes six validations of its
+    # schemas when the DAG is serialized. A run's parameters are the DAG's all the same.
+    dag.params.update(trigger_form(pipeline))
     return dag
 
 

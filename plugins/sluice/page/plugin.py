@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from sluice.airflow.links import PAGE_OF_A_RUN
 
+_MOUNTS_APPS = "airflow.api_fastapi.app"
+
 
 def fastapi_apps() -> list[dict[str, Any]]:
-    """The app, in the API server only: no other process of Airflow, nor any task, has to import it."""
-    if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") != "server":
+    """The app, in the API server only: no other process of Airflow, nor any task, has to import it.
+
+    The scheduler says that it is a server, too, and so do the tasks that it forks: the module that mounts the app isn't
+    loaded there.
+    """
+    if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") != "server" or _MOUNTS_APPS not in sys.modules:
         return []
     from sluice.page.app import PREFIX, make_app
 
