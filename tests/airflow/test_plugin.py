@@ -15,7 +15,9 @@ for module in sys.argv[1].split(","):
 from sluice_plugin import SluicePlugin
 print(len(SluicePlugin.fastapi_apps), "sluice.page.app" in sys.modules)
 """
-_FORKS_TASKS = "airflow.jobs.scheduler_job_runner,airflow.executors.local_executor,airflow.sdk.execution_time.task_runner"
+_FORKS_TASKS = (
+    "airflow.jobs.scheduler_job_runner,airflow.executors.local_executor,airflow.sdk.execution_time.task_runner"
+)
 _PARSES = "airflow.dag_processing.manager,airflow.dag_processing.processor"
 _WAITS = "airflow.jobs.triggerer_job_runner"
 _SERVES = "airflow.api_fastapi.main"
