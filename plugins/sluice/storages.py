@@ -108,10 +108,27 @@ S3: Final = (
     ),
     Answer(
         "act",
+        ("Not authorized to perform sts:AssumeRoleWithWebIdentity", "not authorized to perform: sts:AssumeRole",
+         "InvalidIdentityToken", "InvalidIdentityTokenException"),
+        "AWS refuses the role with which the table's bucket is to be read and written",
+        "let the role's trust policy name who takes it: on EKS the service account of the pods, by the cluster's OIDC "
+        "provider. Or correct the role, in the service account's annotation or in the connection.",
+    ),
+    Answer(
+        "act",
+        ("Unable to load AWS credentials", "NoAwsCredentialsException", "NoCredentialsError", "Unable to locate "
+         "credentials"),
+        "There are no AWS credentials for the table's bucket",
+        "give the process some: on EKS a service account with a role (IRSA), on EC2 or ECS a role, else keys in the "
+        "environment, a profile, or an Airflow connection of type aws that the pipeline file names.",
+    ),
+    _NO_ANSWER_OF_S3,  # STS may not answer, without which there are no credentials
+    Answer(
+        "act",
         ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidClientTokenId", "UnrecognizedClientException",
          "InvalidSecurity", "NotSignedUp", "AccountProblem", "NoAuthWithAWSException",
-         "CredentialInitializationException", "Unable to load AWS credentials", "NoAwsCredentialsException",
-         "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
+         "CredentialInitializationException", "PartialCredentialsError", "CredentialRetrievalError",
+         "ProfileNotFound"),
         "The table's object store refuses the log-in",
         "correct access key and secret of the Airflow connection, or of the environment of Airflow's workers and of "
         "Spark.",
@@ -123,7 +140,6 @@ S3: Final = (
         "The table's path can't be used: its bucket is in another region, or at another endpoint",
         "correct {path}, or the connection's region and endpoint; without a connection Hadoop's settings of S3A.",
     ),
-    _NO_ANSWER_OF_S3,
     Answer(
         "act",
         ("NoSuchBucket", "UnknownStoreException", "InvalidBucketName", "UnknownHostException",

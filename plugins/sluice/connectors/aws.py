@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from sluice.aws_login import own_login
 from sluice.connectors.connections import ConnectionSettings, connections
 from sluice.errors import ActionRequiredError
 
@@ -19,7 +20,6 @@ _AUTH: Final = "org.apache.hadoop.fs.s3a"
 _KEYS: Final = f"{_AUTH}.SimpleAWSCredentialsProvider"
 _TEMPORARY: Final = f"{_AUTH}.TemporaryAWSCredentialsProvider"
 _ROLE: Final = f"{_AUTH}.auth.AssumedRoleCredentialProvider"
-_USUAL: Final = "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
 _KNOWN: Final = frozenset(
     {
         *("aws_access_key_id", "aws_secret_access_key", "aws_session_token"),
@@ -138,7 +138,7 @@ def s3a_settings(connection: ConnectionSettings, bucket: str) -> dict[str, str]:
         duration = login.role_arguments.get("DurationSeconds")
         found |= {
             "assumed.role.arn": login.role,
-            "assumed.role.credentials.provider": keys if login.key else _USUAL,
+            "assumed.role.credentials.provider": keys if login.key else ",".join(own_login()),
             "assumed.role.session.name": str(login.role_arguments.get("RoleSessionName") or "sluice"),
             "assumed.role.session.duration": f"{int(duration)}s" if duration else "",
             "assumed.role.sts.endpoint": login.sts_endpoint,

@@ -11,6 +11,7 @@ from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, lau
 from py4j.protocol import REFERENCE_TYPE, get_return_value, is_error
 
 from sluice import runtime
+from sluice.jvm.s3_login import look_where_aws_does
 
 _OPENED_PACKAGES = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
 ARCHIVE = "coordinator"
@@ -25,6 +26,7 @@ class HudiJvm:
         configuration = self.jvm.org.apache.hadoop.conf.Configuration()
         for name, value in {**runtime.local_disk(), **hadoop}.items():
             configuration.set(name, value)
+        look_where_aws_does(configuration)
         self.storage = self.jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
         self.Option = self.jvm.org.apache.hudi.common.util.Option
 

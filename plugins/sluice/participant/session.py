@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from sluice.jvm.s3_login import look_where_aws_does
 from sluice.logs import log
 from sluice.private import PrivateSettings
 
@@ -34,7 +36,10 @@ def spark_session(name: str) -> SparkSession:
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
     for key, value in PrivateSettings.from_environment().conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark: SparkSession = builder.getOrCreate()
+    context: Any = spark.sparkContext._jsc
+    look_where_aws_does(context.hadoopConfiguration())  # which travels to executors with each job
+    return spark
 
 
 @contextmanager

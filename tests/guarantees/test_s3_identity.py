@@ -1,0 +1,102 @@
+"""Whose credentials S3 is asked with where no setting says so: in Java and in Python the same, renewed as they end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.s3 import LocalS3, class_paths, ensure_s3
+from tests.s3.amazon import ROLE, Amazon
+
+from sluice.errors import ActionRequiredError
+from sluice.jvm.gateway import HudiJvm, lean_jvm
+from sluice.sinks.files.s3 import S3Storage
+
+_OTHERS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "HADOOP_CONF_DIR")
+_ROOT = "s3a://lake/identity"
+
+
+@pytest.fixture(scope="module")
+def running(home, tmp_path_factory) -> Iterator[Amazon]:
+    folder = tmp_path_factory.mktemp("amazon")
+    with LocalS3(ensure_s3(home), folder / "server") as s3, Amazon(s3.endpoint, folder / "proxy") as proxy:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLUICE_JARS", str(class_paths(home, folder / "class-paths")))
+            for name, value in proxy.environment.items():
+                patch.setenv(name, value)
+            for name in _OTHERS:
+                patch.delenv(name, raising=False)
+            yield proxy
+
+
+@pytest.fixture
+def amazon(running: Amazon) -> Iterator[Amazon]:
+    yield running
+    running.forget()
+
+
+@pytest.fixture
+def pod(amazon: Amazon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pod's web identity, as EKS gives it: the file of the token, and the role."""
+    token = tmp_path / "token"
+    token.write_text("token-1")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+    monkeypatch.setenv("AWS_STS_REGIONAL_ENDPOINTS", "regional")
+    return token
+
+
+def storage(jvm: HudiJvm) -> S3Storage:
+    return S3Storage(jvm.jvm, jvm.storage.unwrap(), _ROOT)
+
+
+def test_a_pods_web_identity_is_taken_and_renewed_while_a_step_runs(amazon, pod):
+    amazon.lasts = 4.0  # a client that goes on with a login after that is refused
+    with lean_jvm() as jvm:
+        folder = storage(jvm)
+        folder.create("first", b"1")
+        pod.write_text("token-2")  # as the kubelet does
+        until = time.monotonic() + 2 * amazon.lasts
+        while time.monotonic() < until:
+            assert folder.read("first") == b"1"
+    assert amazon.asked == {"sts.us-east-1.amazonaws.com", "lake.s3.amazonaws.com"}
+    assert {login.role for login in amazon.logins} == {ROLE}
+    used = [login.token for login in amazon.logins if login.requests]
+    assert (used[0], used[-1]) == ("token-1", "token-2")
+    assert len(used) > 2
+
+
+def test_a_role_that_is_refused_is_said_and_no_other_is_taken(amazon, pod):
+    amazon.refused["AssumeRoleWithWebIdentity"] = "AccessDenied"
+    with lean_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"refuses the role.+trust policy"):
+        storage(jvm).read("first")
+    assert amazon.asked == {"sts.us-east-1.amazonaws.com"}
+
+
+def test_without_credentials_it_says_where_they_were_looked_for(amazon):
+    with lean_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"no AWS credentials.+service account"):
+        storage(jvm).read("first")
+    assert amazon.asked == set()
+
+
+@pytest.mark.parametrize("how", ["environment", "profile"])
+def test_temporary_keys_of_environment_and_profile(amazon, tmp_path, monkeypatch, how):
+    key, secret, token = amazon.gives()
+    if how == "environment":
+        for name, value in zip(_OTHERS, (key, secret, token), strict=False):
+            monkeypatch.setenv(name, value)
+    else:
+        lines = (f"aws_access_key_id={key}", f"aws_secret_access_key={secret}", f"aws_session_token={token}")
+        (tmp_path / "credentials").write_text("\n".join(("[lake]", *lines, "")))
+        for name in ("AWS_CREDENTIAL_PROFILES_FILE", "AWS_SHARED_CREDENTIALS_FILE"):  # Java's word, and Python's
+            monkeypatch.setenv(name, str(tmp_path / "credentials"))
+        monkeypatch.setenv("AWS_PROFILE", "lake")
+    with lean_jvm() as jvm:
+        storage(jvm).create(how, b"1")
+    assert amazon.logins[-1].requests > 0
