@@ -15,6 +15,10 @@ SOURCES := plugins spark_jobs dags tests bench tools examples
 # and also where uv fails.
 PIP := $(RUN) -m pip install --disable-pip-version-check --require-hashes
 
+# What requirements.lock has, and what stands on it in requirements-aws.lock: only what runs on AWS needs that.
+EXTRAS        := dev http local mariadb openlineage postgres protobuf statsd
+EXTRAS_OF_AWS := glue msk s3
+
 # Stamps: what they stand for is done again only when what it was made from has changed.
 PACKAGES := $(VENV)/.packages
 JARS     := $(DATA)/class-paths/ivy.sha256
@@ -137,7 +141,8 @@ bench: install ## Measure; results go to bench/results
 release: $(PACKAGES) $(SBOM) ## Build wheel and sdist into dist/, with constraints, a list of all packages (CycloneDX) and checksums
 	rm -rf dist
 	$(RUN) -m hatchling build -d dist
-	$(VENV)/bin/uv pip compile requirements.lock --no-deps --no-header --no-annotate --quiet --output-file dist/constraints.txt
+	$(VENV)/bin/uv pip compile requirements.lock requirements-aws.lock --no-deps --no-header --no-annotate --quiet \
+	  --output-file dist/constraints.txt
 	$(LISTER)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml \
 	  --output-reproducible --output-file dist/sluice.cdx.json
 	cd dist && sha256sum -- * > SHA256SUMS
@@ -149,9 +154,11 @@ $(SBOM): tools/requirements.lock
 	@$(LISTER)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement tools/requirements.lock
 	@touch $@
 
-lock: install ## Resolve requirements.lock and those of docs/ and tools/ anew from pyproject.toml
-	$(VENV)/bin/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url \
+lock: install ## Resolve requirements.lock, that of AWS, and those of docs/ and tools/ anew from pyproject.toml
+	$(VENV)/bin/uv pip compile pyproject.toml $(addprefix --extra ,$(EXTRAS)) --generate-hashes --no-emit-index-url \
 	  --python-version 3.11 --upgrade --quiet --output-file requirements.lock
+	$(RUN) tools/extras.py $(EXTRAS_OF_AWS) | $(VENV)/bin/uv pip compile - --constraint requirements.lock --generate-hashes \
+	  --no-emit-index-url --python-version 3.11 --upgrade --quiet --output-file requirements-aws.lock
 	$(VENV)/bin/uv pip compile --group pyproject.toml:docs --generate-hashes --no-emit-index-url \
 	  --python-version 3.11 --upgrade --quiet --output-file docs/requirements.lock
 	$(VENV)/bin/uv pip compile --group pyproject.toml:release --generate-hashes --no-emit-index-url \

@@ -120,3 +120,24 @@ def test_secrets_come_from_the_environment(compose):
                 defaults = re.findall(r"\$\{\w+:-([^}]*)\}", value)
                 assert defaults, f"{name}: {variable} is not taken from the environment"
                 assert all(d == "" or d.startswith("local-only") for d in defaults), f"{name}: {variable}"
+
+
+def test_the_extras_of_aws_have_a_lock_that_stands_on_the_other(project, dockerfile):
+    """Whoever isn't on AWS installs none of it, and whoever is gets the versions of the other lock."""
+    makefile = (ROOT / "Makefile").read_text()
+    own, aws = (re.search(rf"^{name} *:= (.+)$", makefile, re.MULTILINE) for name in ("EXTRAS", "EXTRAS_OF_AWS"))
+    assert own is not None
+    assert aws is not None
+    assert sorted([*own[1].split(), *aws[1].split()]) == sorted(project["optional-dependencies"])
+    known, more = (
+        dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.lock", "requirements-aws.lock")
+    )
+    asked = {one for name in aws[1].split() for one in project["optional-dependencies"][name]}
+    assert asked <= more.keys()
+    assert not asked & known.keys()
+    assert {name: more[name] for name in more.keys() & known.keys()} == {
+        name: known[name] for name in more.keys() & known.keys()
+    }
+    assert "--requirement requirements-aws.lock" in dockerfile
+    assert "!requirements-aws.lock" in (ROOT / "docker" / "Dockerfile.dockerignore").read_text()
