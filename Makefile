@@ -15,7 +15,7 @@ SOURCES := plugins spark_jobs dags tests bench tools examples
 # and also where uv fails.
 PIP := $(RUN) -m pip install --disable-pip-version-check --require-hashes
 
-# What requirements.lock has, and what stands on it in requirements-aws.lock: only what runs on AWS needs that.
+# What is in requirements.lock, and what is in requirements-aws.lock, which is needed on AWS alone.
 EXTRAS        := dev http local mariadb openlineage postgres protobuf statsd
 EXTRAS_OF_AWS := glue msk s3
 

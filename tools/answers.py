@@ -10,6 +10,7 @@ from sluice.answers import MEANINGS, Answer
 from sluice.databases.dialect import STATES, Kind
 from sluice.databases.kinds import KINDS
 from sluice.kafka.failures import ANSWERS as KAFKA
+from sluice.sinks.hudi.glue import ANSWERS as GLUE
 from sluice.sinks.kafka.failures import ANSWERS as KAFKA_SINK
 from sluice.storages import HADOOP, S3
 
@@ -42,6 +43,7 @@ def tables() -> str:
         *_rows("Kafka, of records that the sink sends; these rows come first", KAFKA_SINK),
         *_rows("S3, by S3A and by botocore; these rows come before those of Hadoop", S3),
         *_rows("HDFS and Hadoop's other file systems", HADOOP),
+        *_rows("Glue's catalog, which is looked at before a table's first interval", GLUE),
         *("**Databases: JDBC source and sink, by the database's number, else by SQLSTATE**", ""),
         *("| what is done | SQLSTATE begins with |", "|---|---|"),
         *(f"| {_OF_A_DATABASE[kind]} | {_signs(states)} |" for kind, states in STATES.items()),

@@ -10,7 +10,7 @@ from pathlib import Path
 def main() -> int:
     """Print the requirements of the extras that the command line names."""
     extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
-    print("\n".join(sorted({one for name in sys.argv[1:] for one in extras[name]})))
+    sys.stdout.writelines(f"{one}\n" for one in sorted({one for name in sys.argv[1:] for one in extras[name]}))
     return 0
 
 

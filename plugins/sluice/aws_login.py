@@ -20,6 +20,6 @@ def own_login(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The classes of AWS's SDK for Java that find the credentials.
 
     They look into the environment, then for a web identity, a profile, and the role of the container or the machine. A
-    process that has a web identity gets no other role if AWS refuses it: Java's own chain would go on to the machine's.
+    process that has a web identity gets no other role if AWS refuses it: Java's own chain would take the machine's.
     """
     return (_ENVIRONMENT, _WEB_IDENTITY) if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") else (_ANY,)

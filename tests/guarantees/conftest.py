@@ -21,7 +21,7 @@ from ..databases_in_java import DerbyServer, H2Server, ensure_databases
 from ..databases_in_java import class_paths as with_drivers
 from ..hdfs import LocalHdfs, ensure_hdfs
 from ..registry import LocalRegistry
-from ..s3 import LocalS3, class_paths, ensure_s3
+from ..s3 import LocalS3, class_paths, ensure_extras, ensure_s3
 from .harness import Drivers, Flow, SharedJvm
 from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile, mariadb_server
 from .harness.jdbc import Table, jdbc_table
@@ -71,6 +71,12 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     pool = Drivers(tmp_path_factory.mktemp("drivers"))
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="session")
+def extras(home: SluiceHome) -> Path:
+    """The folder of the extras s3, msk and glue."""
+    return ensure_extras(home)
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.s3 import LocalS3, class_paths, ensure_s3
 from tests.s3.amazon import ROLE, Amazon
+from tests.s3.extras import called_with_extras
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
@@ -23,16 +20,19 @@ _ROOT = "s3a://lake/identity"
 
 
 @pytest.fixture(scope="module")
-def running(home, tmp_path_factory) -> Iterator[Amazon]:
+def running(home, extras, tmp_path_factory) -> Iterator[Amazon]:
     folder = tmp_path_factory.mktemp("amazon")
-    with LocalS3(ensure_s3(home), folder / "server") as s3, Amazon(s3.endpoint, folder / "proxy") as proxy:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SLUICE_JARS", str(class_paths(home, folder / "class-paths")))
-            for name, value in proxy.environment.items():
-                patch.setenv(name, value)
-            for name in _OTHERS:
-                patch.delenv(name, raising=False)
-            yield proxy
+    with (
+        LocalS3(ensure_s3(home), folder / "server") as s3,
+        Amazon(s3.endpoint, folder / "proxy") as proxy,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("SLUICE_JARS", str(class_paths(home, folder / "class-paths")))
+        for name, value in proxy.environment.items():
+            patch.setenv(name, value)
+        for name in _OTHERS:
+            patch.delenv(name, raising=False)
+        yield proxy
 
 
 @pytest.fixture
@@ -56,6 +56,11 @@ def storage(jvm: HudiJvm) -> S3Storage:
     return S3Storage(jvm.jvm, jvm.storage.unwrap(), _ROOT)
 
 
+def python(extras: Path) -> dict[str, str]:
+    """What Python, by s3fs, says to the same folder."""
+    return called_with_extras(extras, "sluice.sinks.reading", "require_readable", _ROOT, "sink.hudi.path", "looking")
+
+
 def test_a_pods_web_identity_is_taken_and_renewed_while_a_step_runs(amazon, pod):
     amazon.lasts = 4.0  # a client that goes on with a login after that is refused
     with lean_jvm() as jvm:
@@ -72,21 +77,33 @@ def test_a_pods_web_identity_is_taken_and_renewed_while_a_step_runs(amazon, pod)
     assert len(used) > 2
 
 
-def test_a_role_that_is_refused_is_said_and_no_other_is_taken(amazon, pod):
+def test_python_takes_the_same_identity(amazon, pod, extras):
+    assert python(extras) == {"returned": "None"}
+    (login,) = amazon.logins
+    assert (login.token, login.role, login.requests > 0) == ("token-1", ROLE, True)
+
+
+def test_a_role_that_is_refused_is_said_and_no_other_is_taken(amazon, pod, extras):
     amazon.refused["AssumeRoleWithWebIdentity"] = "AccessDenied"
     with lean_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"refuses the role.+trust policy"):
         storage(jvm).read("first")
     assert amazon.asked == {"sts.us-east-1.amazonaws.com"}
+    said = python(extras)
+    assert said["raised"] == "ActionRequiredError"
+    assert "AWS refuses the role" in said["says"]
 
 
-def test_without_credentials_it_says_where_they_were_looked_for(amazon):
+def test_without_credentials_it_says_where_to_give_them(amazon, extras):
     with lean_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"no AWS credentials.+service account"):
         storage(jvm).read("first")
+    said = python(extras)
+    assert said["raised"] == "ActionRequiredError"
+    assert "There are no AWS credentials" in said["says"]
     assert amazon.asked == set()
 
 
 @pytest.mark.parametrize("how", ["environment", "profile"])
-def test_temporary_keys_of_environment_and_profile(amazon, tmp_path, monkeypatch, how):
+def test_temporary_keys_of_environment_and_profile(amazon, extras, tmp_path, monkeypatch, how):
     key, secret, token = amazon.gives()
     if how == "environment":
         for name, value in zip(_OTHERS, (key, secret, token), strict=False):
@@ -99,4 +116,7 @@ def test_temporary_keys_of_environment_and_profile(amazon, tmp_path, monkeypatch
         monkeypatch.setenv("AWS_PROFILE", "lake")
     with lean_jvm() as jvm:
         storage(jvm).create(how, b"1")
-    assert amazon.logins[-1].requests > 0
+    by_java = amazon.logins[-1].requests
+    assert by_java > 0
+    assert python(extras) == {"returned": "None"}
+    assert amazon.logins[-1].requests > by_java

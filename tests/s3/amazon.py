@@ -240,7 +240,10 @@ class _Handler(BaseHTTPRequestHandler):
             pass
         return b"".join(parts)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self._answer
+        raise AttributeError(name)
 
     def log_message(self, *_: Any) -> None:
         """Nobody reads it."""

@@ -29,6 +29,7 @@ from sluice.local.process import Daemon, free_port
 from ..guarantees.harness import wait_for
 
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+_EXTRAS = Path(__file__).parents[2] / "requirements-aws.lock"
 _JARS = Path(__file__).parents[2] / "docker" / "s3" / "ivy.xml"
 _BUCKET = "lake"
 _NAMES = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
@@ -36,14 +37,23 @@ _NAMES = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 
 def ensure_s3(home: SluiceHome) -> Path:
     """The folder of the server's libraries, installed if they aren't there."""
-    stamp = hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()
-    folder = home.root / "s3-server"
-    with home.locked("s3-server"):
+    return _ensure(home, "s3-server", _REQUIREMENTS)
+
+
+def ensure_extras(home: SluiceHome) -> Path:
+    """The folder of what the extras s3, msk and glue ask for, which isn't among the packages of tests."""
+    return _ensure(home, "extras-of-aws", _EXTRAS)
+
+
+def _ensure(home: SluiceHome, name: str, requirements: Path) -> Path:
+    stamp = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    folder = home.root / name
+    with home.locked(name):
         if (folder / "stamp").is_file() and (folder / "stamp").read_text() == stamp:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--require-hashes", "-r", str(_REQUIREMENTS), "--target", str(folder)], check=True)
+        subprocess.run([*pip, "--require-hashes", "-r", str(requirements), "--target", str(folder)], check=True)
         (folder / "stamp").write_text(stamp)
         return folder
 

@@ -7,12 +7,14 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import confluent_kafka
 import pytest
 from cryptography.hazmat.primitives.serialization import PrivateFormat, load_pem_private_key
 from kafka_secrets import PASSWORD, Authority, written
 
+from sluice import runtime
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.tokens import MSK_IAM
@@ -244,9 +246,43 @@ def test_tokens_that_spark_cannot_take_are_refused(function: str) -> None:
 def test_spark_logs_in_to_msk_as_aws_has_it() -> None:
     """MSK's tokens are signed URLs."""
     settings = KafkaSettings("c", {**OAUTH, "oauth_cb": MSK_IAM})
-    settings.require_for_spark()
     assert settings.java()["sasl.mechanism"] == "AWS_MSK_IAM"
     assert settings.java()["sasl.jaas.config"].startswith("software.amazon.msk.")
+
+
+def test_a_jar_that_a_log_in_needs_is_missed_before_an_interval_begins(tmp_path, monkeypatch) -> None:
+    """Only where its settings say all of Spark's class path."""
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLUICE_JARS", str(tmp_path))
+    monkeypatch.setattr(runtime, "spark_jars", list)
+    (tmp_path / "spark").mkdir()
+    settings = KafkaSettings("c", {**OAUTH, "oauth_cb": MSK_IAM})
+    classes = ("IAMLoginModule", "IAMClientCallbackHandler")
+
+    def jar(name: str, *there: str) -> None:
+        with ZipFile(tmp_path / "spark" / name, "w") as made:
+            for one in there:
+                made.writestr(f"software/amazon/msk/auth/iam/{one}.class", b"")
+
+    jar("other.jar", "Other")
+    with pytest.raises(ActionRequiredError, match=r"no class software.+aws-msk-iam-auth"):
+        settings.require_for_spark()
+    settings.require_for_spark({"spark.jars": "/opt/aws-msk-iam-auth-all.jar"})
+    jar("half-msk.jar", classes[0])
+    with pytest.raises(ActionRequiredError, match="IAMClientCallbackHandler"):
+        settings.require_for_spark()
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    settings.require_for_spark()
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    jar("other.jar", classes[1])
+    settings.require_for_spark()
+
+
+def test_without_awss_signer_it_is_said_before_a_client_is_made() -> None:
+    with pytest.raises(ActionRequiredError, match=r"pip install 'sluice\[msk\]'") as raised:
+        KafkaSettings("c", {**OAUTH, "oauth_cb": MSK_IAM}).client()
+    assert raised.value.where == {"connection": "c"}
 
 
 def test_plain_text_reads_no_files() -> None:

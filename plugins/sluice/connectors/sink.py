@@ -409,6 +409,25 @@ class KeepsQuarantine(Protocol[T]):
 
 
 @runtime_checkable
+class LooksAhead(Protocol[T]):
+    """A sink that looks, before an interval begins, whether its later steps will have what they need."""
+
+    def look_ahead(self, table: T, *, first: bool) -> None:
+        """Check for packages, jars, log-ins and rights that START itself makes no use of.
+
+        Args:
+            table: the table.
+            first: whether it has no interval yet. What only delays a later one, such as a catalog, stops the first one
+                alone.
+
+        Raises:
+            ActionRequiredError: something is missing.
+            RetryableError: a service doesn't answer.
+        """
+        ...
+
+
+@runtime_checkable
 class TellsCatalogs(Protocol):
     """A sink whose tables can be registered in catalogs (capability `catalogs`)."""
 

@@ -93,7 +93,7 @@ class Coordinator:
             RetryableError: another transaction of the table is about to commit, or Kafka or Hudi don't answer.
             ActionRequiredError: offsets are lost, or pipeline, table, topics and permissions don't fit.
         """
-        self._session.parts.kafka.require_for_spark()
+        self._session.parts.kafka.require_for_spark(self._session.pipeline.write.conf)
         return self._starter.start(run)
 
     @_with_file_keys

@@ -72,7 +72,7 @@ def parts_of(
 
     def cluster(name: str, address: ClusterAddress) -> Source:
         settings = kafka_of(name, address)
-        settings.require_for_spark()
+        settings.require_for_spark(pipeline.write.conf)
         return source_of(pipeline.source.options, settings)
 
     read = source_of(pipeline.source.options, source)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from sluice import __version__
-from sluice.connectors.sink import Ended, SharedTimeline, Table, shared_timeline_of
+from sluice.connectors.sink import Ended, LooksAhead, SharedTimeline, Table, shared_timeline_of
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.mending import finish_rollbacks, mend, opened_in, warn_of_pending
 from sluice.coordinator.move import Mover
@@ -129,6 +129,7 @@ class Starter:
         self._warn(task, said)
         if task.is_empty:
             return self._nothing_to_do(run, task, state, committed, said)
+        self._look_ahead(table, committed)
         self._tell_of_wide_jobs(task)
         epoch = max(table_log.highest_epoch(), committed.note.epoch) + 1
         start = self._start_message(table, run, task, state, committed, epoch, read_position, table_log, said)
@@ -288,6 +289,10 @@ class Starter:
                 next_step="load the topic into a new table path from the earliest offset, or keep that writer.",
                 table=self._session.table_id,
             )
+
+    def _look_ahead(self, table: Table, committed: Committed) -> None:
+        if isinstance(self._session.sink, LooksAhead):
+            self._session.sink.look_ahead(table, first=not committed.note.is_ours)
 
     def _start_message(
         self,

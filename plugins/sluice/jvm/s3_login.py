@@ -15,7 +15,7 @@ _OF_SETTINGS: Final = (  # keys in settings, with a session token or without
 
 
 def look_where_aws_does(configuration: Any) -> None:
-    """Have S3A look for credentials where AWS's clients do, unless it is told by a user to look elsewhere.
+    """Have S3A look for credentials where AWS's clients do, unless a user's setting names its providers.
 
     Args:
         configuration: Hadoop's configuration, which is changed.

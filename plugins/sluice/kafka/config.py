@@ -6,13 +6,15 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
+from sluice import runtime
 from sluice.errors import ActionRequiredError
 from sluice.kafka.addresses import addresses, in_words, own_hosts
 from sluice.kafka.allowed import ALLOWED, FUNCTION
 from sluice.kafka.forks import keep_clients_out_of_forks
-from sluice.kafka.java_settings import translate
+from sluice.kafka.java_settings import NEXT_STEP_WITHOUT_LOGIN, missing_login_class, translate
 from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
 from sluice.kafka_options import PAGE, TOKEN_URL, refusal, wrong_token_url
 from sluice.redact import remember, secret_values
@@ -24,6 +26,8 @@ SHORTEST_SECRET = 16
 ALLOWED_HOSTS = "sluice.bootstrap.hosts"
 _CLUSTERS = "SLUICE_KAFKA_CLUSTERS"
 _OURS = "sluice."  # Sluice's own settings in a connection, not passed to Kafka clients
+_MORE_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+_OWN_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR")  # an installation whose spark-defaults.conf may name jars
 _NOT_CLIENTS = ("group.id", "auto.offset.reset")
 
 keep_clients_out_of_forks()  # all code that makes a client gets its settings here
@@ -177,14 +181,26 @@ class KafkaSettings:
         java = {"bootstrap.servers": self.bootstrap_servers}
         return java | translate(given, self.java_options, self.name, tokens)
 
-    def require_for_spark(self) -> None:
+    def require_for_spark(self, conf: Mapping[str, str] = MappingProxyType({})) -> None:
         """Check that Spark can connect as the coordinator does, before anything is begun that would need it to.
 
+        Args:
+            conf: Spark's settings. Where they name further jars, only the write job can tell what is in them. So it is
+                where Spark isn't PySpark's.
+
         Raises:
-            ActionRequiredError: as `java`.
+            ActionRequiredError: as `java`; or a class of the log-in is in none of Spark's jars.
         """
         function = self.token_callable
-        self.java({} if function else None)
+        settings = self.java({} if function else None)
+        known = not any(name in conf for name in _MORE_JARS) and not any(name in os.environ for name in _OWN_SPARK)
+        missing = missing_login_class(settings, lambda: runtime.jars("spark") + runtime.spark_jars()) if known else None
+        if missing is not None:
+            raise ActionRequiredError(
+                f"Spark has no class {missing}, by which its client is to log in to Kafka.",
+                next_step=NEXT_STEP_WITHOUT_LOGIN,
+                connection=self.name,
+            )
         if function:
             token = ask(function, str(self.librdkafka.get("sasl.oauthbearer.config", "")), self.name)
             require_jwt(token, function, self.name)

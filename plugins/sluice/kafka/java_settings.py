@@ -6,7 +6,10 @@ another way than the coordinator does, or hangs. https://docs.confluent.io/platf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from zipfile import ZipFile
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka import pem
@@ -27,6 +30,8 @@ _MSK_LOGIN = {
     "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
     "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
+_OWN_CLASSES = ("org.apache.kafka.", "com.sun.")  # of Kafka's client, and of Java
+_LOGIN_CLASSES = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "sasl.login.class")
 _KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule"
 
 # The same name and the same values in both clients.
@@ -180,6 +185,38 @@ def _login(
     if mechanism == "OAUTHBEARER":
         return settings | _oauth(given, connection, tokens)
     raise _lacking("sasl.mechanism", f"{mechanism} is not among the mechanisms that Sluice hands to Spark", connection)
+
+
+NEXT_STEP_WITHOUT_LOGIN = (
+    "put the jar that has it on Spark's class path (spark.jars, or the folder `spark` of SLUICE_JARS on each worker); "
+    "for Amazon MSK it is software.amazon.msk:aws-msk-iam-auth, the one whose name ends with -all.jar."
+)
+
+
+def login_classes(settings: Mapping[str, str]) -> list[str]:
+    """The classes by which Java's client logs in, as its settings name them."""
+    module = re.match(r"\s*([\w.$]+)", settings.get("sasl.jaas.config", ""))
+    named = [settings.get(name, "") for name in _LOGIN_CLASSES] + ([module[1]] if module else [])
+    return list(filter(None, named))
+
+
+def missing_login_class(settings: Mapping[str, str], jars: Callable[[], Iterable[Path]]) -> str | None:
+    """The first class of a log-in that is neither Kafka's nor Java's and in none of these jars; None if there is none.
+
+    Args:
+        settings: Java's.
+        jars: returns those of Spark's class path; asked only where a class is to be looked for.
+    """
+    wanted = [name for name in login_classes(settings) if not name.startswith(_OWN_CLASSES)]
+    entries = {f"{name.replace('.', '/')}.class": name for name in wanted}
+    # A jar is named after what is in it: most often the first one has all.
+    for jar in sorted(jars(), key=lambda one: "msk" not in one.name) if entries else ():
+        with ZipFile(jar) as opened:
+            there = set(opened.namelist())
+        entries = {entry: name for entry, name in entries.items() if entry not in there}
+        if not entries:
+            break
+    return next(iter(entries.values()), None)
 
 
 def _with_password(given: Mapping[str, str], mechanism: str, connection: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from sluice.errors import ActionRequiredError
@@ -14,6 +15,7 @@ from sluice.untrusted import json_of
 
 TokenCallable = Callable[[str], tuple[Any, ...]]
 MSK_IAM = "sluice.kafka.tokens.msk_iam"
+_SIGNER = "aws_msk_iam_sasl_signer"
 _MSK = re.compile(r"\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?::\d+)?(?=$|[,\s])", re.I)
 
 
@@ -38,8 +40,11 @@ def token_callable(name: str, connection: str) -> TokenCallable:
     """The Python function of that dotted name.
 
     Raises:
-        ActionRequiredError: it can't be imported.
+        ActionRequiredError: it can't be imported, or is the one for Amazon MSK and AWS's signer isn't installed:
+            librdkafka, which calls it, would only say that it can't log in.
     """
+    if name == MSK_IAM and find_spec(_SIGNER) is None:
+        raise _without_signer(connection=connection)
     module, _, function = name.rpartition(".")
     try:
         found: TokenCallable = getattr(import_module(module), function)
@@ -99,15 +104,26 @@ def msk_iam(config: str) -> tuple[str, float]:
         config: `sasl.oauthbearer.config`: `region=eu-west-1`.
 
     Raises:
-        ActionRequiredError: AWS's signer isn't installed.
+        ActionRequiredError: AWS's signer isn't installed, or `config` names no region.
     """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ImportError:
+        raise _without_signer() from None
+    region = dict(part.split("=", 1) for part in config.split() if "=" in part).get("region")
+    if region is None:
         raise ActionRequiredError(
-            "Amazon MSK with IAM needs AWS's signer, which isn't installed.",
-            next_step="pip install aws-msk-iam-sasl-signer-python on every Airflow worker.",
-        ) from None
-    region = dict(part.split("=", 1) for part in config.split() if "=" in part)["region"]
+            "Nothing says in which AWS region the Amazon MSK cluster is.",
+            next_step="set sasl.oauthbearer.config to region=eu-west-1, or whichever it is, in the Kafka connection.",
+        )
     token, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
     return str(token), expires_ms / 1000
+
+
+def _without_signer(**where: str) -> ActionRequiredError:
+    return ActionRequiredError(
+        "Amazon MSK with IAM needs AWS's signer, which isn't installed.",
+        next_step="install Sluice's extra msk on every Airflow worker: pip install 'sluice[msk]', or the packages of "
+        "requirements-aws.lock.",
+        **where,
+    )

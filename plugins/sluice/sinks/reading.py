@@ -5,15 +5,18 @@ The credentials for a bucket may also come from the Airflow connection that the 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import fsspec
+from fsspec.registry import known_implementations
+from fsspec.registry import registry as loaded
 
 from sluice.connectors.aws import s3fs_options
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.storages import of_storage
+from sluice.storages import of_storage, storage_error
 
 # Hadoop's schemes, and fsspec's for each. All others are refused: fsspec knows dozens, and some fetch from any address,
 # start programs, or wrap other schemes. A table's path may come from a message written by an unknown program.
@@ -58,6 +61,57 @@ def file_system(path: str) -> tuple[Any, str]:
     return found[0], str(found[1])
 
 
+def require_reader(path: str, purpose: str) -> None:
+    """Check that the file system of a path has its package here, without loading it.
+
+    Args:
+        path: a table's.
+        purpose: what is to be read there, as the beginning of a sentence.
+
+    Raises:
+        ActionRequiredError: as for `file_url`; or the package isn't installed.
+    """
+    scheme = file_url(path).partition("://")[0]
+    if scheme in loaded:
+        return
+    package = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
+    if not package or importlib.util.find_spec(package) is None:
+        raise ActionRequiredError(
+            f"{purpose} by Python, which has no package for this file system here.",
+            next_step=f"{_install(path)} on every Airflow worker.",
+            path=path,
+        )
+
+
+def require_readable(path: str, setting: str, purpose: str) -> None:
+    """Check that this process's login for Python may list a table's folder, which need not exist.
+
+    Args:
+        path: the table's.
+        setting: the setting that names it, for errors.
+        purpose: what is to be read there, for errors.
+
+    Raises:
+        ActionRequiredError, RetryableError: it can't be listed.
+    """
+    try:
+        files, root = file_system(path)
+        files.invalidate_cache()
+        files.ls(root)
+    except FileNotFoundError:
+        return
+    except (ActionRequiredError, RetryableError):
+        raise
+    except Exception as error:  # each file system has its own kinds
+        raise storage_error(_chain(error), path, setting, purpose) from error
+
+
+def _install(path: str) -> str:
+    if file_url(path).startswith("s3://"):
+        return "install s3fs (Sluice's extra s3: pip install 'sluice[s3]', or requirements-aws.lock)"
+    return "install the fsspec package for it (gcsfs, adlfs, ...)"
+
+
 def modified(entry: Mapping[str, Any]) -> datetime | None:
     """A file's modification time, from its file system's listing; None if the listing has none."""
     found = next((entry[k] for k in ("mtime", "LastModified", "last_modified", "updated") if entry.get(k)), None)
@@ -81,7 +135,7 @@ def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | R
     if isinstance(error, ImportError | ValueError):
         return ActionRequiredError(
             f"This process has no reader for the table's file system: {type(error).__name__}.",
-            next_step="install the fsspec package for it (s3fs, gcsfs, adlfs, ...) beside Airflow's API server.",
+            next_step=f"{_install(table)} beside Airflow's API server.",
             table=table,
         )
     if isinstance(error, PermissionError) and error.__cause__ is None:

@@ -14,6 +14,7 @@ from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 from sluice.records.folders import HIVE_STYLE, URL_ENCODED
+from sluice.sinks.hudi.glue import require_glue
 from sluice.sinks.hudi.options import hudi_options
 from sluice.storages import PERMISSION
 
@@ -42,6 +43,19 @@ def sync_catalogs(jvm: HudiJvm, pipeline: Pipeline) -> list[str]:
             _sync(jvm, pipeline, catalog)
             synced.append(f"{_kind(catalog)} {catalog.database}.{catalog.table or pipeline.table_name}")
     return synced
+
+
+def require_catalogs(jvm: HudiJvm, pipeline: Pipeline) -> None:
+    """Check before a table's first interval that its catalog in Glue can be reached: tool, login and rights.
+
+    Raises:
+        ActionRequiredError: the tool is not among the jars, the extra `glue` is missing, or a right.
+        RetryableError: Glue doesn't answer.
+    """
+    catalog = pipeline.catalog_sync.glue if pipeline.catalog_sync is not None else None
+    if catalog is not None:
+        _tool(jvm, GLUE_TOOL)
+        require_glue(catalog.database, catalog.table or pipeline.table_name, catalog.region)
 
 
 def sync_options(pipeline: Pipeline, catalog: Catalog) -> dict[str, str]:

@@ -17,13 +17,14 @@ from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
 from sluice.schemas.pinner import RecordPinner
 from sluice.schemas.registry.config import Registries, registry_of_environment
-from sluice.sinks.hudi.catalog_sync import sync_catalogs
+from sluice.sinks.hudi.catalog_sync import require_catalogs, sync_catalogs
 from sluice.sinks.hudi.creation import table_exists
 from sluice.sinks.hudi.opening import open_table, with_own_version
 from sluice.sinks.hudi.quarantine import quarantine_writer
 from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
+from sluice.sinks.reading import require_readable, require_reader
 
 
 class HudiSink:
@@ -97,6 +98,20 @@ class HudiSink:
     def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
         """The records in files of the quarantine, read without a JVM; see `sluice.connectors.sink`."""
         return QuarantineFiles(quarantine_path(self._pipeline.table_id, self._pipeline.errors)).records(paths)
+
+    def look_ahead(self, table: HudiTable, *, first: bool) -> None:
+        """See whether dead letters can be read, and the first time whether catalogs take the table.
+
+        See `sluice.connectors.sink`.
+        """
+        errors = self._pipeline.errors
+        if errors.tolerance == "all" and errors.dead_letter_topic is not None:
+            path, purpose = quarantine_path(self._pipeline.table_id, errors), "Bad records are read for dead letters"
+            require_reader(path, purpose)
+            if first:
+                require_readable(path, "sink.hudi.path", "looking for bad records")
+        if first:
+            require_catalogs(table.jvm, self._pipeline)
 
     def sync_catalogs(self) -> list[str]:
         """Register the table in each catalog that the pipeline names, and return the catalogs' names."""

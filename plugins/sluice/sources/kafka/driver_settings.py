@@ -11,7 +11,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-import re
 import secrets
 import ssl
 import tempfile
@@ -35,13 +34,12 @@ from pyspark.sql import SparkSession
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.java_settings import token_login
+from sluice.kafka.java_settings import NEXT_STEP_WITHOUT_LOGIN, login_classes, token_login
 from sluice.kafka.tokens import Token, ask
 from sluice.logs import log
 
 _CLIENT = "sluice"
 _LONGEST_REQUEST = 4096  # bytes; Kafka's has 29 and a scope
-_LOGIN_CLASSES = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "sasl.login.class")
 _LIFETIME = timedelta(days=30)  # of the certificate: longer than any job
 
 
@@ -69,14 +67,12 @@ def _token_login(spark: SparkSession, kafka: KafkaSettings, function: str) -> di
 def _require_classes(spark: SparkSession, settings: Mapping[str, str], connection: str) -> None:
     """Check for a third-party log-in's jar: without it Kafka's client only reports that it couldn't be created."""
     loader: Any = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
-    module = re.match(r"\s*([\w.$]+)", settings.get("sasl.jaas.config", ""))
-    named = [settings.get(name, "") for name in _LOGIN_CLASSES] + ([module[1]] if module else [])
-    for name in filter(None, named):
+    for name in login_classes(settings):
         in_java = name.startswith("com.sun.")  # Java's own modules aren't files
         if not in_java and loader.getResource(f"{name.replace('.', '/')}.class") is None:
             raise ActionRequiredError(
                 f"Spark has no class {name}, by which its client is to log in to Kafka.",
-                next_step="put the jar that has it on Spark's class path (spark.jars, or the folder of Sluice's jars).",
+                next_step=NEXT_STEP_WITHOUT_LOGIN,
                 connection=connection,
             )
 
