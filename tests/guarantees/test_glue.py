@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.s3 import LocalS3, ensure_s3
+from tests.s3 import LocalS3, ensure_glue, ensure_s3
 from tests.s3.amazon import REGION, ROLE, Amazon
 from tests.s3.extras import called_with_extras
 
@@ -21,7 +24,7 @@ def amazon(home: SluiceHome, extras: Path, tmp_path_factory: pytest.TempPathFact
     token = folder / "token"
     token.write_text("token-1")
     with (
-        LocalS3(ensure_s3(home), folder / "server") as server,
+        LocalS3(ensure_s3(home), folder / "server", ensure_glue(home)) as server,
         Amazon(server.endpoint, folder / "proxy") as proxy,
         pytest.MonkeyPatch.context() as patch,
     ):
@@ -43,6 +46,10 @@ def look(extras: Path, database: str = "lake", region: str | None = None) -> dic
 
 def test_a_database_and_a_table_that_are_not_there_yet_are_fine(amazon, extras):
     assert look(extras) == {"returned": "None"}
+    make = "import boto3; boto3.client('glue').create_database(DatabaseInput={'Name': 'lake'})"
+    path = os.pathsep.join([str(extras), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([sys.executable, "-c", make], env={**os.environ, "PYTHONPATH": path}, check=True, timeout=120)
+    assert look(extras) == {"returned": "None"}  # the table is not there
     assert f"glue.{REGION}.amazonaws.com" in amazon.asked
     assert {login.role for login in amazon.logins if login.requests} == {ROLE}
 
@@ -51,6 +58,7 @@ def test_a_database_and_a_table_that_are_not_there_yet_are_fine(amazon, extras):
     ("refused", "code", "kind", "says"),
     [
         ("GetDatabase", "AccessDeniedException", "ActionRequiredError", "allow the role of Airflow's workers glue:"),
+        ("GetTable", "AccessDeniedException", "ActionRequiredError", "No permission to look for the table"),
         ("GetDatabase", "ThrottlingException", "RetryableError", "doesn't answer"),
         ("AssumeRoleWithWebIdentity", "InvalidIdentityToken", "ActionRequiredError", "refuses the log-in"),
     ],

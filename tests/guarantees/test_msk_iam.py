@@ -36,6 +36,8 @@ def amazon(home: SluiceHome, extras: Path, tmp_path_factory: pytest.TempPathFact
     shutil.copytree(runtime.home() / "class-paths", folder / "class-paths", symlinks=False, copy_function=os.symlink)
     for name in ("coordinator", "spark"):
         (folder / "class-paths" / name / "aws-msk-iam-auth-2.3.5-all.jar").symlink_to(jars / "aws-msk-iam-auth.jar")
+    for client in (folder / "class-paths" / "spark").glob("kafka-clients-*.jar"):  # for a JVM without Spark
+        (folder / "class-paths" / "coordinator" / client.name).symlink_to(client)
     with (
         LocalS3(ensure_s3(home), folder / "server") as server,
         Amazon(server.endpoint, folder / "proxy") as proxy,

@@ -106,12 +106,17 @@ class Amazon:
     @property
     def environment(self) -> dict[str, str]:
         """Of processes that are to ask here."""
-        address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        store = f"-Djavax.net.ssl.trustStore={self.folder / 'trust.p12'} -Djavax.net.ssl.trustStorePassword={_PASSWORD}"
+        port = self._server.server_address[1]
+        java = {
+            "javax.net.ssl.trustStore": self.folder / "trust.p12",
+            "javax.net.ssl.trustStorePassword": _PASSWORD,
+            "http.proxyHost": "127.0.0.1",  # AWS's SDK 2 for Java takes this one for requests by https, too
+            "http.proxyPort": port,
+        }
         return {
-            "HTTPS_PROXY": address,
+            "HTTPS_PROXY": f"http://127.0.0.1:{port}",
             "AWS_CA_BUNDLE": str(self.folder / "ca.pem"),
-            "JAVA_TOOL_OPTIONS": store,
+            "JAVA_TOOL_OPTIONS": " ".join(f"-D{name}={value}" for name, value in java.items()),
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,

@@ -29,6 +29,7 @@ from sluice.local.process import Daemon, free_port
 from ..guarantees.harness import wait_for
 
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+_GLUE = Path(__file__).with_name("glue.txt")
 _EXTRAS = Path(__file__).parents[2] / "requirements-aws.lock"
 _JARS = Path(__file__).parents[2] / "docker" / "s3" / "ivy.xml"
 _BUCKET = "lake"
@@ -38,6 +39,11 @@ _NAMES = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 def ensure_s3(home: SluiceHome) -> Path:
     """The folder of the server's libraries, installed if they aren't there."""
     return _ensure(home, "s3-server", _REQUIREMENTS)
+
+
+def ensure_glue(home: SluiceHome) -> Path:
+    """The folder of what the server needs beside that to answer for Glue."""
+    return _ensure(home, "glue-server", _GLUE)
 
 
 def ensure_extras(home: SluiceHome) -> Path:
@@ -78,6 +84,7 @@ class LocalS3:
     Args:
         libraries: what `ensure_s3` returns.
         data: a folder of its own.
+        more: further folders of libraries, such as what `ensure_glue` returns.
     """
 
     key, secret = "AKIATESTTESTTEST", "a-secret-that-no-log-may-show"
@@ -86,8 +93,8 @@ class LocalS3:
         "Signature=unchecked"
     }
 
-    def __init__(self, libraries: Path, data: Path) -> None:
-        self._libraries = libraries
+    def __init__(self, libraries: Path, data: Path, *more: Path) -> None:
+        self._libraries = (libraries, *more)
         self._data = data
         self._daemon = Daemon("s3", data, data / "s3.log")
         self._port = free_port()
@@ -129,7 +136,7 @@ class LocalS3:
         return {"fs.s3a.access.key": self.key, "fs.s3a.secret.key": self.secret}
 
     def __enter__(self) -> Self:
-        path = os.pathsep.join([str(self._libraries), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([*map(str, self._libraries), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)]
         self._daemon.start(command, {**os.environ, "PYTHONPATH": path}, self._data)
         wait_for(self._answers, "S3")
