@@ -142,6 +142,11 @@ REPRESENTATIVES: dict[str, tuple[str, ...]] = {
     ),
     "guarantees/test_restore.py": ("test_the_schedule_says_what_it_reads_again_after_a_restore_and_what_not",),
     "guarantees/test_row_identity.py": ("test_rows_of_several_ranges_and_topics_have_keys_of_their_own",),
+    "guarantees/test_s3_identity.py": (
+        "test_a_pods_web_identity_is_taken_and_renewed_while_a_step_runs",
+        "test_python_takes_the_same_identity",
+        "test_a_role_that_is_refused_is_said_and_no_other_is_taken",
+    ),
     "guarantees/test_shaping.py": ("test_every_kind_of_step", "test_a_wrong_step_is_found_at_start"),
     "guarantees/test_streams.py": (
         "test_rows_say_where_they_are_from",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.s3 import LocalS3, class_paths, ensure_s3
 from tests.s3.amazon import ROLE, Amazon
@@ -15,12 +17,14 @@ from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.sinks.files.s3 import S3Storage
 
+from .harness import Drivers, Flow, SharedJvm
+
 _OTHERS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "HADOOP_CONF_DIR")
 _ROOT = "s3a://lake/identity"
 
 
 @pytest.fixture(scope="module")
-def running(home, extras, tmp_path_factory) -> Iterator[Amazon]:
+def running(home, extras, tmp_path_factory) -> Iterator[tuple[Amazon, LocalS3]]:
     folder = tmp_path_factory.mktemp("amazon")
     with (
         LocalS3(ensure_s3(home), folder / "server") as s3,
@@ -32,13 +36,13 @@ def running(home, extras, tmp_path_factory) -> Iterator[Amazon]:
             patch.setenv(name, value)
         for name in _OTHERS:
             patch.delenv(name, raising=False)
-        yield proxy
+        yield proxy, s3
 
 
 @pytest.fixture
-def amazon(running: Amazon) -> Iterator[Amazon]:
-    yield running
-    running.forget()
+def amazon(running: tuple[Amazon, LocalS3]) -> Iterator[Amazon]:
+    yield running[0]
+    running[0].forget()
 
 
 @pytest.fixture
@@ -120,3 +124,28 @@ def test_temporary_keys_of_environment_and_profile(amazon, extras, tmp_path, mon
     assert by_java > 0
     assert python(extras) == {"returned": "None"}
     assert amazon.logins[-1].requests > by_java
+
+
+@pytest.mark.thorough
+def test_a_spark_job_outlives_its_login(running, amazon, pod, tmp_path, bootstrap, topic_name, tmp_path_factory):
+    """A whole interval in processes of their own, each with the pod's identity and nothing else."""
+    amazon.lasts = 5.0
+    shared, pool = SharedJvm(), Drivers(tmp_path_factory.mktemp("drivers"))
+    flow = Flow(tmp_path, bootstrap, shared, pool, topic_name("t"))
+    flow.set(sink__hudi__path=f"s3a://lake{flow.path}")
+    flow.create_topic(2)
+    flow.produce(40)
+    try:
+        started = flow.start()
+        before = len(amazon.logins)
+        flow.write_alone(started).succeed()
+        by_spark = [login for login in amazon.logins[before:] if login.requests]
+        flow.commit(started)
+    finally:
+        shared.close()
+        pool.close()
+    assert len(by_spark) > 1
+    s3, base = running[1], str(flow.path).lstrip("/")
+    files = [name for name in s3.listing(base) if name.endswith(".parquet") and not name.startswith(".hoodie/")]
+    rows = [pq.read_table(BytesIO(s3.read(f"{base}/{name}"))).num_rows for name in files]
+    assert sum(rows) == len(flow.sent) == 40

@@ -341,6 +341,7 @@ class Publishes(Protocol):
 
 
 T = TypeVar("T", bound=Table)
+T_contra = TypeVar("T_contra", bound=Table, contravariant=True)
 
 
 class Sink(Protocol[T]):
@@ -409,10 +410,10 @@ class KeepsQuarantine(Protocol[T]):
 
 
 @runtime_checkable
-class LooksAhead(Protocol[T]):
+class LooksAhead(Protocol[T_contra]):
     """A sink that looks, before an interval begins, whether its later steps will have what they need."""
 
-    def look_ahead(self, table: T, *, first: bool) -> None:
+    def look_ahead(self, table: T_contra, *, first: bool) -> None:
         """Check for packages, jars, log-ins and rights that START itself makes no use of.
 
         Args:

@@ -77,7 +77,7 @@ def require_glue(database: str, table: str, region: str | None) -> None:
     except Exception as error:  # botocore has a class for each answer, made when it is asked
         reason = f"{type(error).__name__}: {error}"
         row = answer_in(reason, ANSWERS) or ANSWERS[-1]
-        raise row.error("before the first interval", **where, reason=reason) from error
+        raise row.error("before the first interval", None, **where, reason=reason) from error
 
 
 def _is_there(ask: Any, **what: str) -> bool:

@@ -1,0 +1,65 @@
+"""What a Hudi table's later steps need is missed at START: packages, and what only its first interval waits for."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+from typing import Any
+
+import fsspec
+import pytest
+
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+from sluice.records.settings import Errors
+from sluice.sinks.hudi.sink import HudiSink
+from sluice.sinks.reading import require_readable, require_reader
+
+LETTERS = Errors(tolerance="all", dead_letter_topic="dead")
+
+
+def look(path: str, errors: Errors | None = None, *, first: bool = False) -> None:
+    hudi = Hudi(path=path, schema_="id BIGINT")
+    pipeline = Pipeline(
+        name="t", source=Source(kafka=Kafka(topics=("t",))), sink=Sink(hudi=hudi), errors=errors or Errors()
+    )
+    table: Any = SimpleNamespace(jvm=None)
+    HudiSink(pipeline).look_ahead(table, first=first)
+
+
+def test_without_s3fs_a_pipeline_with_dead_letters_begins_no_interval():
+    assert importlib.util.find_spec("s3fs") is None, "the packages of tests have it now: give this test another one"
+    with pytest.raises(ActionRequiredError, match=r"no package for this file system.+'sluice\[s3\]'"):
+        look("s3a://lake/t", LETTERS)
+    look("s3a://lake/t")
+    look("s3a://lake/t", Errors(tolerance="all"))
+
+
+@pytest.mark.parametrize("path", ["gs://lake/t", "abfss://c@a.dfs.core.windows.net/t"])
+def test_another_stores_package_is_named_in_general(path):
+    with pytest.raises(ActionRequiredError, match="install the fsspec package for it"):
+        require_reader(path, "Bad records are read")
+
+
+def test_a_table_that_is_not_there_yet_is_fine(tmp_path):
+    look(f"{tmp_path}/t", LETTERS, first=True)
+
+
+def test_before_the_first_interval_the_folder_has_to_be_listed(tmp_path, monkeypatch):
+    def refuses(*_: Any, **__: Any) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "ls", refuses)
+    look(f"{tmp_path}/t", LETTERS)
+    with pytest.raises(ActionRequiredError, match="No permission on the table's folder") as raised:
+        look(f"{tmp_path}/t", LETTERS, first=True)
+    assert raised.value.where["path"] == f"file://{tmp_path}/t_quarantine"
+
+
+def test_a_store_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "ls", fails)
+    with pytest.raises(RetryableError):
+        require_readable(f"file://{tmp_path}/t", "sink.hudi.path", "looking")
