@@ -75,7 +75,8 @@ def test_a_dead_letter_topic_that_is_read_is_refused_before_an_interval_is_opene
     letters, reads, is_refused, monkeypatch
 ):
     ensured: list[Any] = []
-    monkeypatch.setattr(dead_letters, "_ensure", lambda _session, kafka, topic: ensured.append((kafka, topic)))
+    usable = lambda _session, kafka, topic: ensured.append((kafka, topic))  # noqa: E731
+    monkeypatch.setattr(dead_letters, "_require_usable", usable)
     refused = pytest.raises(ActionRequiredError, match="again and again") if is_refused else nullcontext()
     with refused:
         prepare_dead_letters(_session(letters, reads=reads))

@@ -13,6 +13,7 @@ from sluice.coordinator.sources import AT_ONCE
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
+from sluice.kafka.rights import READ, WRITE, require_rights
 from sluice.kafka.sent_letters import SUFFIX, Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
@@ -37,13 +38,13 @@ class _Destination:
 
 
 def prepare_dead_letters(session: Session) -> None:
-    """See before anything is decided that the pipeline's dead-letter topic, and that of the notes, can be used.
+    """See before anything is decided that the pipeline's dead-letter topic, and that of the notes, can be written.
 
     With streams, on each cluster that is read now.
 
     Raises:
-        RetryableError, ActionRequiredError: Kafka doesn't answer, one of them is read as well, or is not there and
-            can't be created.
+        RetryableError, ActionRequiredError: Kafka doesn't answer, one of them is read as well, is not there and can't
+            be created, or may not be written.
     """
     topic = session.pipeline.errors.dead_letter_topic
     if topic is None:
@@ -59,7 +60,13 @@ def prepare_dead_letters(session: Session) -> None:
     streams = session.followed.known if session.followed is not None else None
     destinations = _destinations(session, streams, session.sources.names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda one: _ensure(session, one.kafka, topic), destinations))
+        list(pool.map(lambda one: _require_usable(session, one.kafka, topic), destinations))
+
+
+def _require_usable(session: Session, kafka: KafkaSettings, topic: str) -> None:
+    """See that both topics are there, and may be written: else the first bad record would be the one to say so."""
+    _ensure(session, kafka, topic)
+    require_rights(kafka, {topic: (WRITE,), f"{topic}{SUFFIX}": (READ, WRITE)})
 
 
 def _ensure(session: Session, kafka: KafkaSettings, topic: str) -> int:
