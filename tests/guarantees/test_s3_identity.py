@@ -13,6 +13,8 @@ from tests.s3 import LocalS3, class_paths, ensure_s3
 from tests.s3.amazon import ROLE, Amazon
 from tests.s3.extras import called_with_extras
 
+from sluice.connectors.aws import s3a_settings
+from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.sinks.files.s3 import S3Storage
@@ -60,6 +62,14 @@ def storage(jvm: HudiJvm) -> S3Storage:
     return S3Storage(jvm.jvm, jvm.storage.unwrap(), _ROOT)
 
 
+def profile(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, key: str, secret: str, token: str = "") -> None:
+    """A file of credentials, as it is found by Java and by Python."""
+    lines = [f"[{name}]", f"aws_access_key_id={key}", f"aws_secret_access_key={secret}"]
+    (folder / "credentials").write_text("\n".join([*lines, *([f"aws_session_token={token}"] if token else []), ""]))
+    for variable in ("AWS_CREDENTIAL_PROFILES_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(variable, str(folder / "credentials"))
+
+
 def python(extras: Path) -> dict[str, str]:
     """What Python, by s3fs, says to the same folder."""
     return called_with_extras(extras, "sluice.sinks.reading", "require_readable", _ROOT, "sink.hudi.path", "looking")
@@ -87,14 +97,18 @@ def test_python_takes_the_same_identity(amazon, pod, extras):
     assert (login.token, login.role, login.requests > 0) == ("token-1", ROLE, True)
 
 
-def test_a_role_that_is_refused_is_said_and_no_other_is_taken(amazon, pod, extras):
+def test_a_role_that_is_refused_is_said_and_no_other_is_taken(amazon, pod, extras, tmp_path, monkeypatch):
+    """The profile's is in the place of the machine's, which is asked after it."""
     amazon.refused["AssumeRoleWithWebIdentity"] = "AccessDenied"
+    amazon.keys["AKIAOFTHEMACHINE"] = 0
+    profile(tmp_path, monkeypatch, "default", "AKIAOFTHEMACHINE", "its-secret")
     with lean_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"refuses the role.+trust policy"):
         storage(jvm).read("first")
-    assert amazon.asked == {"sts.us-east-1.amazonaws.com"}
     said = python(extras)
     assert said["raised"] == "ActionRequiredError"
     assert "AWS refuses the role" in said["says"]
+    assert amazon.asked == {"sts.us-east-1.amazonaws.com"}
+    assert amazon.keys == {"AKIAOFTHEMACHINE": 0}
 
 
 def test_without_credentials_it_says_where_to_give_them(amazon, extras):
@@ -113,10 +127,7 @@ def test_temporary_keys_of_environment_and_profile(amazon, extras, tmp_path, mon
         for name, value in zip(_OTHERS, (key, secret, token), strict=False):
             monkeypatch.setenv(name, value)
     else:
-        lines = (f"aws_access_key_id={key}", f"aws_secret_access_key={secret}", f"aws_session_token={token}")
-        (tmp_path / "credentials").write_text("\n".join(("[lake]", *lines, "")))
-        for name in ("AWS_CREDENTIAL_PROFILES_FILE", "AWS_SHARED_CREDENTIALS_FILE"):  # Java's word, and Python's
-            monkeypatch.setenv(name, str(tmp_path / "credentials"))
+        profile(tmp_path, monkeypatch, "lake", key, secret, token)
         monkeypatch.setenv("AWS_PROFILE", "lake")
     with lean_jvm() as jvm:
         storage(jvm).create(how, b"1")
@@ -124,6 +135,13 @@ def test_temporary_keys_of_environment_and_profile(amazon, extras, tmp_path, mon
     assert by_java > 0
     assert python(extras) == {"returned": "None"}
     assert amazon.logins[-1].requests > by_java
+
+
+def test_the_role_of_a_connection_is_assumed_by_the_pods_role(amazon, pod):
+    other = "arn:aws:iam::444455556666:role/lake"
+    with lean_jvm(s3a_settings(ConnectionSettings("c", "aws", extra={"role_arn": other}), "lake")) as jvm:
+        storage(jvm).create("assumed", b"1")
+    assert [(login.role, login.requests > 0) for login in amazon.logins] == [(ROLE, True), (other, True)]
 
 
 @pytest.mark.thorough

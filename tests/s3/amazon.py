@@ -142,13 +142,13 @@ class Amazon:
         if code is not None:
             return _refused(code, headers)
         status, given, content = self._forward(method, path, headers, body)
-        if unsigned and status == 200:
+        if action in ("AssumeRoleWithWebIdentity", "AssumeRole") and status == 200:
             content = self._noted(content.decode(), form)
             given = [("Content-Type", "text/xml")]
         return status, given, content
 
     def _token(self, form: Mapping[str, list[str]]) -> str:
-        return form["WebIdentityToken"][0]
+        return form.get("WebIdentityToken", [""])[0]
 
     def _refusal(self, headers: Mapping[str, str]) -> str | None:
         """Why a signed request is refused, in S3's word; None if it isn't."""

@@ -43,7 +43,8 @@ def test_without_keys_the_process_s_own_login_is_used():
     assert told(aws(None, None, region_name="eu-central-1")) == {"endpoint.region": "eu-central-1"}
 
 
-def test_a_role_is_assumed_with_the_keys_or_with_the_process_s_own_login():
+def test_a_role_is_assumed_with_the_keys_or_with_the_process_s_own_login(monkeypatch):
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE", raising=False)
     role = {
         "role_arn": "arn:aws:iam::1:role/lake",
         "assume_role_kwargs": {"RoleSessionName": "x", "DurationSeconds": 900},
@@ -57,6 +58,12 @@ def test_a_role_is_assumed_with_the_keys_or_with_the_process_s_own_login():
     alone = told(aws(None, None, role_arn="arn"))
     assert alone["assumed.role.credentials.provider"] == "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
     assert "secret.key" not in alone
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks.amazonaws.com/serviceaccount/token")
+    pod = told(aws(None, None, role_arn="arn"))["assumed.role.credentials.provider"]
+    assert [name.rpartition(".")[2] for name in pod.split(",")] == [
+        "EnvironmentVariableCredentialsProvider",
+        "WebIdentityTokenCredentialsProvider",
+    ]
 
 
 def test_what_is_of_one_service_goes_before_what_is_of_all():
