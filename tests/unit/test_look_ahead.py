@@ -6,8 +6,8 @@ import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
-import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
@@ -35,6 +35,15 @@ def test_without_s3fs_a_pipeline_with_dead_letters_begins_no_interval():
     look("s3a://lake/t", Errors(tolerance="all"))
 
 
+def test_without_libhdfs_it_is_said_what_to_install(tmp_path, monkeypatch):
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("Unable to load libhdfs: libhdfs.so: cannot open shared object file")
+
+    monkeypatch.setattr(LocalFileSystem, "ls", fails)
+    with pytest.raises(ActionRequiredError, match="ARROW_LIBHDFS_DIR"):
+        require_readable(f"file://{tmp_path}/t", "sink.hudi.path", "looking")
+
+
 @pytest.mark.parametrize("path", ["gs://lake/t", "abfss://c@a.dfs.core.windows.net/t"])
 def test_another_stores_package_is_named_in_general(path):
     with pytest.raises(ActionRequiredError, match="install the fsspec package for it"):
@@ -49,7 +58,7 @@ def test_before_the_first_interval_the_folder_has_to_be_listed(tmp_path, monkeyp
     def refuses(*_: Any, **__: Any) -> None:
         raise PermissionError("no")
 
-    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "ls", refuses)
+    monkeypatch.setattr(LocalFileSystem, "ls", refuses)
     look(f"{tmp_path}/t", LETTERS)
     with pytest.raises(ActionRequiredError, match="No permission on the table's folder") as raised:
         look(f"{tmp_path}/t", LETTERS, first=True)
@@ -60,6 +69,6 @@ def test_a_store_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("connection reset")
 
-    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "ls", fails)
+    monkeypatch.setattr(LocalFileSystem, "ls", fails)
     with pytest.raises(RetryableError):
         require_readable(f"file://{tmp_path}/t", "sink.hudi.path", "looking")

@@ -103,6 +103,13 @@ def require_readable(path: str, setting: str, purpose: str) -> None:
     except (ActionRequiredError, RetryableError):
         raise
     except Exception as error:  # each file system has its own kinds
+        if _lacks_hdfs(error):
+            raise ActionRequiredError(
+                f"Python has no reader for HDFS here ({purpose}): it lacks Hadoop's libhdfs, or Java.",
+                next_step="install both on every Airflow worker, with JAVA_HOME, ARROW_LIBHDFS_DIR and CLASSPATH "
+                "(`hadoop classpath --glob`) in its environment, or take the dead-letter topic out.",
+                path=path,
+            ) from error
         raise storage_error(_chain(error), path, setting, purpose) from error
 
 
@@ -152,7 +159,7 @@ def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | R
             f"{folder} folder here.",
             table=table,
         )
-    if isinstance(error, OSError) and any(name in str(error) for name in _HDFS_LIBRARIES):
+    if _lacks_hdfs(error):
         return ActionRequiredError(
             "This process has no reader for HDFS: it lacks Hadoop's libhdfs, or Java.",
             next_step="install both where Airflow's API server runs, with JAVA_HOME, ARROW_LIBHDFS_DIR and CLASSPATH "
@@ -164,6 +171,10 @@ def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | R
         next_step="check that the file system can be reached from the API server, and its credentials there.",
         table=table,
     )
+
+
+def _lacks_hdfs(error: Exception) -> bool:
+    return isinstance(error, OSError) and any(name in str(error) for name in _HDFS_LIBRARIES)
 
 
 def _chain(error: BaseException) -> list[str]:
