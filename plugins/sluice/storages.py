@@ -8,11 +8,13 @@ the pipeline file that names the folder.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from sluice.answers import CERTIFICATE, Answer, answer_in
 from sluice.errors import SluiceError
 from sluice.locations import location
+from sluice.spark_classes import missing_class
 
 _OBJECTS: Final = ("s3a://", "s3://")
 _LONGEST: Final = 2000  # characters of a reason
@@ -85,6 +87,14 @@ _NO_ANSWER_OF_S3: Final = Answer(
     "The table's object store doesn't answer, or refuses the request",
     "the step is retried; if the error comes back, look at the reason.",
 )  # fmt: skip
+_NO_S3A: Final = Answer(
+    "act",
+    ("S3AFileSystem not found", "NoClassDefFoundError: com/amazonaws", "UnsupportedFileSystemException"),
+    "Hadoop's S3A is not on the class path",
+    "add hadoop-aws 3.3.4 and aws-java-sdk-bundle 1.12.262 to it, for the coordinator and for Spark; see "
+    "docs/production.md.",
+)
+_S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"  # and nothing of the SDK, a jar of 130,000 entries
 S3: Final = (
     Answer(
         "act",
@@ -148,13 +158,7 @@ S3: Final = (
         "The table's path can't be used",
         "correct {path}, or Hadoop's settings of S3A: endpoint, region, path style.",
     ),
-    Answer(
-        "act",
-        ("S3AFileSystem not found", "NoClassDefFoundError: com/amazonaws", "UnsupportedFileSystemException"),
-        "Hadoop's S3A is not on the class path",
-        "add hadoop-aws 3.3.4 and aws-java-sdk-bundle 1.12.262 to it, for the coordinator and for Spark; see "
-        "docs/production.md.",
-    ),
+    _NO_S3A,
     Answer(
         "act",
         ("NotImplemented", "Status Code: 501"),
@@ -196,6 +200,21 @@ S3: Final = (
     ),
 )  # fmt: skip
 """S3 and stores that answer as S3 does, to S3A and to botocore; the first row that is found counts."""
+
+
+def require_in_spark(path: str, conf: Mapping[str, str]) -> None:
+    """Check that Spark can reach a table's bucket too, and not the coordinator alone: it has separate jars.
+
+    Args:
+        path: the table's.
+        conf: the pipeline's settings of Spark.
+
+    Raises:
+        ActionRequiredError: a jar of S3A's is missing.
+    """
+    missing = missing_class([_S3A], conf, "hadoop-aws") if path.startswith("s3a://") else None
+    if missing is not None:
+        raise _NO_S3A.error("in Spark", None, path=path, reason=f"no class {missing}")
 
 
 def of_storage(text: str, path: str) -> Answer:

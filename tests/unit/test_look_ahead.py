@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from sluice import runtime
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, Write
 from sluice.records.settings import Errors
 from sluice.sinks.hudi.sink import HudiSink
 from sluice.sinks.reading import require_readable, require_reader
@@ -18,10 +21,30 @@ from sluice.sinks.reading import require_readable, require_reader
 LETTERS = Errors(tolerance="all", dead_letter_topic="dead")
 
 
-def look(path: str, errors: Errors | None = None, *, first: bool = False) -> None:
+@pytest.fixture(autouse=True)
+def jars(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of Spark's jars, with S3A's among them."""
+    folder = tmp_path_factory.mktemp("jars") / "spark"
+    folder.mkdir()
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLUICE_JARS", str(folder.parent))
+    monkeypatch.setattr(runtime, "spark_jars", list)
+    with ZipFile(folder / "hadoop-aws.jar", "w") as made:
+        made.writestr("org/apache/hadoop/fs/s3a/S3AFileSystem.class", b"")
+    with ZipFile(folder / "another.jar", "w") as made:
+        made.writestr("Another.class", b"")
+    return folder
+
+
+def look(path: str, errors: Errors | None = None, *, first: bool = False, conf: dict[str, str] | None = None) -> None:
     hudi = Hudi(path=path, schema_="id BIGINT")
     pipeline = Pipeline(
-        name="t", source=Source(kafka=Kafka(topics=("t",))), sink=Sink(hudi=hudi), errors=errors or Errors()
+        name="t",
+        source=Source(kafka=Kafka(topics=("t",))),
+        sink=Sink(hudi=hudi),
+        errors=errors or Errors(),
+        write=Write(conf=conf or {}),
     )
     table: Any = SimpleNamespace(jvm=None)
     HudiSink(pipeline).look_ahead(table, first=first)
@@ -42,6 +65,15 @@ def test_without_libhdfs_it_is_said_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(LocalFileSystem, "ls", fails)
     with pytest.raises(ActionRequiredError, match="ARROW_LIBHDFS_DIR"):
         require_readable(f"file://{tmp_path}/t", "sink.hudi.path", "looking")
+
+
+def test_a_bucket_that_the_coordinator_alone_would_reach_is_said(jars):
+    look("s3a://lake/t")
+    (jars / "hadoop-aws.jar").unlink()
+    with pytest.raises(ActionRequiredError, match=r"S3A is not on the class path \(in Spark\).+hadoop-aws 3"):
+        look("s3a://lake/t")
+    look("hdfs://n/t")
+    look("s3a://lake/t", conf={"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.3.4"})
 
 
 @pytest.mark.parametrize("path", ["gs://lake/t", "abfss://c@a.dfs.core.windows.net/t"])

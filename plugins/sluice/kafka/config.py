@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from sluice import runtime
 from sluice.errors import ActionRequiredError
 from sluice.kafka.addresses import addresses, in_words, own_hosts
 from sluice.kafka.allowed import ALLOWED, FUNCTION
 from sluice.kafka.forks import keep_clients_out_of_forks
-from sluice.kafka.java_settings import NEXT_STEP_WITHOUT_LOGIN, missing_login_class, translate
+from sluice.kafka.java_settings import NEXT_STEP_WITHOUT_LOGIN, foreign_login_classes, translate
 from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
 from sluice.kafka_options import PAGE, TOKEN_URL, refusal, wrong_token_url
 from sluice.redact import remember, secret_values
+from sluice.spark_classes import missing_class
 
 Role = Literal["source", "control"]
 CONTROL_SECRET = "sluice.control.secret"
@@ -26,8 +26,6 @@ SHORTEST_SECRET = 16
 ALLOWED_HOSTS = "sluice.bootstrap.hosts"
 _CLUSTERS = "SLUICE_KAFKA_CLUSTERS"
 _OURS = "sluice."  # Sluice's own settings in a connection, not passed to Kafka clients
-_MORE_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-_OWN_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR")  # an installation whose spark-defaults.conf may name jars
 _NOT_CLIENTS = ("group.id", "auto.offset.reset")
 
 keep_clients_out_of_forks()  # all code that makes a client gets its settings here
@@ -185,16 +183,14 @@ class KafkaSettings:
         """Check that Spark can connect as the coordinator does, before anything is begun that would need it to.
 
         Args:
-            conf: Spark's settings. Where they name further jars, only the write job can tell what is in them. So it is
-                where Spark isn't PySpark's.
+            conf: the pipeline's settings of Spark.
 
         Raises:
             ActionRequiredError: as `java`; or a class of the log-in is in none of Spark's jars.
         """
         function = self.token_callable
         settings = self.java({} if function else None)
-        known = not any(name in conf for name in _MORE_JARS) and not any(name in os.environ for name in _OWN_SPARK)
-        missing = missing_login_class(settings, lambda: runtime.jars("spark") + runtime.spark_jars()) if known else None
+        missing = missing_class(foreign_login_classes(settings), conf, "msk")
         if missing is not None:
             raise ActionRequiredError(
                 f"Spark has no class {missing}, by which its client is to log in to Kafka.",

@@ -7,9 +7,7 @@ another way than the coordinator does, or hangs. https://docs.confluent.io/platf
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from zipfile import ZipFile
+from collections.abc import Mapping
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka import pem
@@ -200,23 +198,9 @@ def login_classes(settings: Mapping[str, str]) -> list[str]:
     return list(filter(None, named))
 
 
-def missing_login_class(settings: Mapping[str, str], jars: Callable[[], Iterable[Path]]) -> str | None:
-    """The first class of a log-in that is neither Kafka's nor Java's and in none of these jars; None if there is none.
-
-    Args:
-        settings: Java's.
-        jars: returns those of Spark's class path; asked only where a class is to be looked for.
-    """
-    wanted = [name for name in login_classes(settings) if not name.startswith(_OWN_CLASSES)]
-    entries = {f"{name.replace('.', '/')}.class": name for name in wanted}
-    # A jar is named after what is in it: most often the first one has all.
-    for jar in sorted(jars(), key=lambda one: "msk" not in one.name) if entries else ():
-        with ZipFile(jar) as opened:
-            there = set(opened.namelist())
-        entries = {entry: name for entry, name in entries.items() if entry not in there}
-        if not entries:
-            break
-    return next(iter(entries.values()), None)
+def foreign_login_classes(settings: Mapping[str, str]) -> list[str]:
+    """The classes of a log-in that have to be in a jar which a user adds: neither Kafka's client has them nor Java."""
+    return [name for name in login_classes(settings) if not name.startswith(_OWN_CLASSES)]
 
 
 def _with_password(given: Mapping[str, str], mechanism: str, connection: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.files.storage import LocalStorage, local_folder
 from sluice.sinks.files.table import FilesTable
 from sluice.sinks.files.takeover import next_offsets
+from sluice.storages import require_in_spark
 
 _Storage = LocalStorage | HadoopStorage | S3Storage
 
@@ -145,6 +146,10 @@ class FilesSink:
                 at = f"{self._pipeline.table_id}/{folder}"
                 found[topic] = next_offsets(storage.files(folder), topic, at)
         return found
+
+    def look_ahead(self, table: FilesTable, *, first: bool) -> None:  # noqa: ARG002
+        """See whether Spark reaches the folder, too; see `sluice.connectors.sink`."""
+        require_in_spark(self._pipeline.table_id, self._pipeline.write.conf)
 
     def pin_quarantine(self, table: FilesTable, writer: TableSpec) -> TableSpec:  # noqa: ARG002
         """The folder of bad records, as START-COMMIT names it; see `sluice.connectors.sink`."""

@@ -25,6 +25,7 @@ from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
 from sluice.sinks.reading import require_readable, require_reader
+from sluice.storages import require_in_spark
 
 
 class HudiSink:
@@ -100,11 +101,12 @@ class HudiSink:
         return QuarantineFiles(quarantine_path(self._pipeline.table_id, self._pipeline.errors)).records(paths)
 
     def look_ahead(self, table: HudiTable, *, first: bool) -> None:
-        """See whether dead letters can be read, and the first time whether catalogs take the table.
+        """See whether Spark reaches the table, dead letters can be read, and, the first time, catalogs be asked.
 
         See `sluice.connectors.sink`.
         """
         errors = self._pipeline.errors
+        require_in_spark(self._pipeline.table_id, self._pipeline.write.conf)
         if errors.tolerance == "all" and errors.dead_letter_topic is not None:
             path, purpose = quarantine_path(self._pipeline.table_id, errors), "Bad records are read for dead letters"
             require_reader(path, purpose)
