@@ -40,7 +40,7 @@ def test_a_dead_letter_topic_that_may_not_be_written_is_said_before_the_first_re
     flow = Flow(tmp_path, strict.bootstrap, shared_jvm, drivers, topic_name("t"), **TOLERANT)
     letters = f"{flow.topic}.dlq"
     flow.set(errors__dead_letter_topic=letters)
-    flow.create_topic(1)
+    flow.create_topic(2)
     flow.produce(5)
     denied = AclBinding(
         ResourceType.TOPIC, letters, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", AclOperation.WRITE,
