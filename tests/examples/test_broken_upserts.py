@@ -89,6 +89,12 @@ class TheLastWrittenOfAnIntervalWins(TestUpserts):
         return super().write_versions(folder, table, instant, attempt, last)
 
 
+class MixesWhatATaskBrings(TestUpserts):
+    def write_ranges(self, folder, table, instant, attempt, ranges):
+        mixed = sorted(version for versions in ranges for version in versions)
+        return self.write_versions(folder, table, instant, attempt, mixed)
+
+
 class OverwritesInPlace(TestUpserts):
     def write_versions(self, folder, table, instant, attempt, versions):
         keys = {v.key for v in versions}
@@ -117,6 +123,7 @@ BROKEN = [
     (TheFirstOfEqualOnesWins, "a_later_version_takes_the_place_of_the_one_before"),
     (TheLastCommittedWins, "an_older_version_that_comes_late_loses"),
     (TheLastWrittenOfAnIntervalWins, "of_the_versions_of_one_interval_the_last_is_the_row"),
+    (MixesWhatATaskBrings, "of_ranges_that_one_task_brings_each_keeps_its_order"),
     (OverwritesInPlace, "after_a_roll_back_the_versions_before_it_are_there"),
     (ReadsWhatLiesThere, "a_zombie_s_version_is_never_the_row"),
 ]

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from sluice.connectors.data import writer_of
+from sluice.connectors.data import write_gathered, writer_of
 from sluice.databases.connection import address_of
 from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
@@ -107,14 +107,24 @@ class TestUpsert(UpsertConformance):
         return self.pipeline(Path("/any")).sink.capabilities
 
     def write_versions(self, folder, table, instant, attempt, versions):
+        rows = [(*v, "t", 0, offset) for offset, v in enumerate(versions)]
+        return self._written(table, instant, attempt, lambda writer: writer.write(self._frame(rows)))
+
+    def write_ranges(self, folder, table, instant, attempt, ranges):
+        places = [(v, number, offset) for number, some in enumerate(ranges) for offset, v in enumerate(some)]
+        frame = self._frame([(*v, "t", number, offset) for v, number, offset in places]).coalesce(1)
+        return self._written(table, instant, attempt, lambda writer: write_gathered(writer, frame))
+
+    def _frame(self, rows):
+        columns = "id BIGINT, ts BIGINT, v STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
+        return self._spark.createDataFrame(rows, columns)
+
+    def _written(self, table, instant, attempt, write):
         start = StartCommit(
             table=table.writer.path, transaction=instant, epoch=1, dag_id="t", run_id="r", sender="coordinator",
             time=datetime.now(UTC), read_position=0, ranges=(), writer=table.writer,
         )  # fmt: skip
-        columns = "id BIGINT, ts BIGINT, v STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
-        rows = [(v.key, v.order, v.value, "t", 0, offset) for offset, v in enumerate(versions)]
-        written = writer_of("jdbc")(self._spark, start, attempt).write(self._spark.createDataFrame(rows, columns))
-        return list(written.committables)
+        return list(write(writer_of("jdbc")(self._spark, start, attempt)).committables)
 
     def versions(self, folder):
         if name_of(folder) not in self._database.tables():

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.connectors.data import writer_of
+from sluice.connectors.data import write_gathered, writer_of
 from sluice.connectors.sink import Ended
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
@@ -164,16 +164,26 @@ class TestUpsertTable(UpsertConformance):
         return self.pipeline(Path("/any")).sink.capabilities
 
     def write_versions(self, folder, table, instant, attempt, versions):
+        rows = [(*v, "t", 0, offset) for offset, v in enumerate(versions)]
+        return self._written(folder, table, instant, attempt, lambda writer: writer.write(self._frame(rows)))
+
+    def write_ranges(self, folder, table, instant, attempt, ranges):
+        places = [(v, number, offset) for number, some in enumerate(ranges) for offset, v in enumerate(some)]
+        frame = self._frame([(*v, "t", number, offset) for v, number, offset in places]).coalesce(1)
+        return self._written(folder, table, instant, attempt, lambda writer: write_gathered(writer, frame))
+
+    def _frame(self, rows):
+        columns = "id BIGINT, ts BIGINT, v STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
+        return self._spark.createDataFrame(rows, columns)
+
+    def _written(self, folder, table, instant, attempt, write):
         start = StartCommit(
             table=table.writer.path, transaction=instant, epoch=1, dag_id="t", run_id="r", sender="coordinator",
             time=datetime.now(UTC), read_position=0, ranges=(), writer=table.writer,
             placement=self.pipeline(folder).sink.options.placement({"t": 1}),
         )  # fmt: skip
-        columns = "id BIGINT, ts BIGINT, v STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
-        rows = [(v.key, v.order, v.value, "t", 0, offset) for offset, v in enumerate(versions)]
         with _begun_in_time(folder / "table", instant):
-            written = writer_of("hudi")(self._spark, start, attempt).write(self._spark.createDataFrame(rows, columns))
-        return list(written.committables)
+            return list(write(writer_of("hudi")(self._spark, start, attempt)).committables)
 
     def versions(self, folder):
         path = folder / "table"

@@ -91,13 +91,13 @@ def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flo
     assert (where["partition"], where["offset"], where["records"]) == (1, 1, 5)
 
 
-def _status(flow: Flow) -> WriteStatus:
+def status_of(flow: Flow) -> WriteStatus:
     return [m for m in flow.messages() if isinstance(m, WriteStatus)][-1]
 
 
-def _tasks_of_jobs(status: WriteStatus) -> list[int]:
+def tasks_of_jobs(status: WriteStatus) -> list[int]:
     """The number of Spark tasks of each job, of those that wrote a file."""
-    names = [re.search(r"_(\d+)-(\d+)-\d+_", stat.path) for stat in status.stats]
+    names = [re.search(r"_(\d+)-(\d+)-\d+(?:_|$)", stat.path) for stat in status.stats]
     return sorted(Counter(stage for _, stage in {(n[1], n[2]) for n in names if n}).values())
 
 
@@ -115,8 +115,8 @@ def test_few_records_in_each_of_many_partitions_are_few_files(make_flow):
     flow.check(complete=False)
     assert flow.offsets() == flow.log_ends()
     assert places(quarantine(flow)) == bad
-    status = _status(flow)
-    assert _tasks_of_jobs(status) == [1, 1]
+    status = status_of(flow)
+    assert tasks_of_jobs(status) == [1, 1]
     assert len(status.stats) == 4  # two table partitions each
     ends, gaps = flow.log_ends(), {5: 4, 6: 2}  # records of aborted transactions, and each transaction's end
     wrong = Counter(p for p, _ in bad)
@@ -184,10 +184,10 @@ def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
     flow.check(complete=False)
     assert flow.offsets() == flow.log_ends()
     assert places(quarantine(flow)) == bad
-    status = _status(flow)
+    status = status_of(flow)
     assert [p.partition for p in status.partitions] == list(range(partitions))
     assert all(len(p.file_groups) == 2 for p in status.partitions)
-    assert _tasks_of_jobs(status) == [3, AT_ONCE]
+    assert tasks_of_jobs(status) == [3, AT_ONCE]
 
 
 @pytest.mark.thorough

@@ -174,10 +174,10 @@ def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
     begun, span = _start(), BadSpan(planned(0), 3, 7)
     reads = []
 
-    def read(ranges, any_order):
-        assert not any_order  # the writer doesn't say so
+    def read(ranges, may_share):
+        assert not may_share  # the writer doesn't say so
         reads.append(ranges)
-        return [["a bad record"] * 2] * min(2, len(ranges))
+        return [(["a bad record"] * 2, False)] * min(2, len(ranges))
 
     def writer():
         return _Writer(quarantine.in_quarantine(begun), "a")

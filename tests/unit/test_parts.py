@@ -8,13 +8,26 @@ import pytest
 from protocol_messages import planned, start
 
 from sluice.connectors.data import VoidChanges
-from sluice.participant.parts import AT_ONCE, FEW, THIN, Part, can_be_gathered, joined, parted, per_task, thin
+from sluice.participant.parts import (
+    AT_ONCE,
+    FEW,
+    THIN,
+    TOPICS,
+    Part,
+    can_be_gathered,
+    joined,
+    parted,
+    per_task,
+    thin,
+    topics_at_once,
+)
 from sluice.protocol.messages import PartitionResult
 from sluice.protocol.placement import KeyPlacement, Misplaced, PlacedKeys
 from sluice.rows.bad_records import BadSpan
 from sluice.rows.changes import ChangeCounts
 from sluice.rows.records import Counted
 
+HASHED = KeyPlacement(kind="hashed", partitions={"t": AT_ONCE + 1}, buckets=4)
 UPSERT = {"table_type": "MERGE_ON_READ", "operation": "upsert", "record_key": ("id",)}
 
 
@@ -49,8 +62,7 @@ def test_stretches_of_one_partition_are_one_jobs():
 
 def test_jobs_that_would_share_file_groups_or_read_the_table_are_one():
     ranges = [planned(i) for i in range(AT_ONCE + 1)]
-    hashed = KeyPlacement(kind="hashed", partitions={"t": AT_ONCE + 1}, buckets=4)
-    for message in (upsert(placement=hashed), upsert(keep_newer=True), upsert(later=(planned(0),))):
+    for message in (upsert(placement=HASHED), upsert(keep_newer=True), upsert(later=(planned(0),))):
         assert parted(message, ranges, cores=2) == [tuple(ranges)]
 
 
@@ -76,15 +88,32 @@ def test_stretches_of_one_partition_are_not_thin_since_a_client_is_at_one_place_
 @pytest.mark.parametrize(
     "message",
     [
-        appends(records_per_task=None),
-        appends(placement=KeyPlacement(kind="checked", partitions={"t": 9})),
         upsert(records_per_task=100_000, keep_newer=True),
+        upsert(records_per_task=100_000, placement=HASHED),
     ],
-    ids=["an earlier coordinator", "keys are checked", "the table is read"],
+    ids=["the table is read", "keys are hashed"],
 )
-def test_where_each_range_has_a_task_or_a_place_none_share_one(message):
-    assert not can_be_gathered(message)
-    assert can_be_gathered(appends())
+def test_what_is_written_by_one_job_shares_tasks_if_it_is_held_at_once(message):
+    fat = [planned(i, 0, THIN) for i in range(51)]
+    assert can_be_gathered(message, MANY)
+    assert can_be_gathered(message, [*fat[1:], planned(98, 0, THIN + 1)])  # which isn't gathered
+    assert not can_be_gathered(message, fat)
+
+
+def test_an_earlier_coordinator_was_promised_a_task_for_each_range():
+    assert can_be_gathered(appends(), MANY)
+    assert not can_be_gathered(appends(records_per_task=None), MANY)
+
+
+def test_keys_are_compared_with_so_many_topics_at_once_and_no_more():
+    checked = KeyPlacement(kind="checked", partitions={"t": 9})
+    assert topics_at_once(upsert(placement=checked)) == TOPICS
+    assert topics_at_once(upsert(placement=HASHED)) is topics_at_once(upsert()) is None
+    many = [planned(0).model_copy(update={"topic": f"t{i}"}) for i in range(TOPICS + 1)]
+    one_job = upsert(placement=checked, keep_newer=True, records_per_task=100_000)
+    assert can_be_gathered(one_job, many[:TOPICS])
+    assert not can_be_gathered(one_job, many)
+    assert can_be_gathered(upsert(placement=checked, records_per_task=100_000), many)
 
 
 def test_all_cores_have_work_where_it_is_worth_a_task():

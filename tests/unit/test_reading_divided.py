@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from protocol_messages import planned
 
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PlannedRange
 from sluice.rows.reading import _batches, divided, tasks_of
-from sluice.sinks.hudi.writer import HudiWritten
+from sluice.sinks.hudi.writer import HudiWritten, file_group_of
 
 
 def _ranges(*spans: int) -> list[PlannedRange]:
@@ -48,3 +49,18 @@ def test_the_file_groups_of_a_range_are_those_of_all_its_tasks():
     ]
     written = HudiWritten(tuple(files), None, named_by="task")
     assert written.file_groups(_ranges(1, 30, 30), tasks) == {0: ["g0-0"], 1: ["g1-0", "g3-0"], 2: []}
+
+
+def test_the_file_groups_of_an_upsert_are_those_of_a_topic_s_own_partition():
+    """Two topics have a partition of the same number, and one of them two table partitions."""
+    ranges = [planned(7), planned(7).model_copy(update={"topic": "u"}), planned(8)]
+    groups = [file_group_of(topic, 7, path) for topic, path in (("t", "day=1"), ("t", "day=2"), ("u", "day=1"))]
+    assert len(set(groups)) == 3
+    assert all(group.startswith("00000007-") for group in groups)
+    files = [
+        Committable.of_wire({"fileId": group, "path": f"{path}/.{group}_1.log.1_0-1-2", "partitionPath": path})
+        for group, path in zip(groups, ("day=1", "day=2", "day=1"), strict=True)
+    ]
+    written = HudiWritten(tuple(files), None, named_by="partition")
+    assert written.file_groups(ranges, [[0], [0], [0]]) == {0: groups[:2], 1: groups[2:], 2: []}
+    assert HudiWritten(tuple(files), None).file_groups(ranges, []) == {}

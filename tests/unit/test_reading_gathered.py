@@ -23,7 +23,7 @@ GATHERED = (
 
 
 def _dataset(*records: int) -> Any:
-    rows = {f"sluice_{i}": SimpleNamespace(getAs=lambda _, n=n: n) for i, n in enumerate(records)}
+    rows = {f"sluice_gathered_{i}": SimpleNamespace(getAs=lambda _, n=n: n) for i, n in enumerate(records)}
     metrics = SimpleNamespace(contains=rows.__contains__, apply=rows.__getitem__)
     return SimpleNamespace(queryExecution=lambda: SimpleNamespace(observedMetrics=lambda: metrics))
 

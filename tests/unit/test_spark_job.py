@@ -21,6 +21,7 @@ from sluice.participant.spark_job import RunningSparkJob, readers_of
 from sluice.protocol.committable import Committable
 from sluice.protocol.identity import LogId
 from sluice.protocol.messages import BadRecord
+from sluice.protocol.placement import KeyPlacement
 from sluice.rows.bad_records import BadSpan
 from sluice.rows.changes import ChangeCounts
 from sluice.rows.records import Counted
@@ -306,8 +307,13 @@ class _Gathers:
         return Gathered("frame", 1, tuple(Delivered(r) for r in ranges[:2] if r not in unfit), unfit)
 
 
-def _lots(reader: Any, number: int, *, any_order: bool = True) -> list[tuple[list[int], int]]:
-    begun, writer = start(INSTANT, records_per_task=100_000), SimpleNamespace(any_order=any_order)
+_ANY_ORDER = SimpleNamespace(any_order=True)
+
+
+def _lots(reader: Any, number: int, *, writer: Any = _ANY_ORDER, **more: Any) -> list[tuple[list[int], int]]:
+    begun = start(INSTANT, records_per_task=100_000, **more)
+    if "keep_newer" in more:
+        begun = begun.model_copy(update={"writer": begun.writer.model_copy(update={"operation": "upsert"})})
     writing = spark_job._Writing(_SPARK, begun, lambda _: reader, writer)  # type: ignore[arg-type]
     return [([r.partition for r in ranges], len(of)) for ranges, of in writing.lots([*map(planned, range(number))])]
 
@@ -329,10 +335,47 @@ def test_few_ranges_or_those_of_a_source_that_does_not_gather_are_read_as_ever()
 
 def test_a_writer_that_minds_the_order_gets_a_task_for_each_range(monkeypatch):
     monkeypatch.setattr(parts, "FEW", 4)
-    assert _lots(_Gathers(), 6, any_order=False) == [([*range(6)], 0)]
+    assert _lots(_Gathers(), 6, writer=SimpleNamespace(any_order=False)) == [([*range(6)], 0)]
 
 
-def _again(reader: Any, number: int, *, any_order: bool, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def test_a_writer_to_which_a_task_may_bring_several_ranges_in_their_order_gets_them(monkeypatch):
+    monkeypatch.setattr(parts, "FEW", 4)
+    lots = _lots(_Gathers(), 6, writer=SimpleNamespace(any_order=False, write_gathered=print))
+    assert lots == [([0, 1], 1), ([2], 1), ([4, 5], 1), ([3], 0)]
+
+
+def test_what_one_job_has_to_write_is_gathered_as_a_whole_or_read_as_ever(monkeypatch):
+    monkeypatch.setattr(parts, "FEW", 1)
+    assert _lots(_Gathers(), 2, keep_newer=True) == [([0, 1], 1)]
+    assert _lots(_Gathers(), 3, keep_newer=True) == [([0, 1, 2], 0)]
+
+    class Unfit(_Gathers):
+        def gather(self, ranges: Any, *_: Any, **__: Any) -> Gathered:
+            return Gathered("frame", 1, tuple(map(Delivered, ranges[1:])), tuple(ranges[:1]))
+
+    assert _lots(Unfit(), 3, keep_newer=True) == [([1, 2, 0], 1)]
+
+
+def test_where_keys_are_checked_so_many_topics_are_gathered_at_once(monkeypatch):
+    monkeypatch.setattr(parts, "FEW", 1)
+    monkeypatch.setattr(parts, "TOPICS", 2)
+    topics, asked = ("a", "b", "a", "c", "b"), []
+
+    class Reader:
+        def gather(self, ranges: Any, *_: Any, **__: Any) -> Gathered:
+            asked.append([r.topic for r in ranges])
+            return Gathered("frame", 1, tuple(map(Delivered, ranges)))
+
+    ranges = [planned(i).model_copy(update={"topic": topic}) for i, topic in enumerate(topics)]
+    checked = KeyPlacement(kind="checked", partitions=dict.fromkeys(topics, 9))
+    for placement, expected in ((checked, [[*"abab"], ["c"]]), (None, [[*topics]])):
+        begun = start(INSTANT, records_per_task=100_000, placement=placement)
+        asked.clear()
+        assert len([*spark_job._Writing(_SPARK, begun, lambda _: Reader(), _ANY_ORDER).lots(ranges)]) == len(expected)  # type: ignore[arg-type]
+        assert asked == expected
+
+
+def _again(reader: Any, number: int, *, may_share: bool, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def read(_: Any, ranges: Any, isolation: str, **how: Any) -> Any:
         assert (isolation, how) == ("read_committed", {"headers": True, "of_streams": False})
         return [r.partition for r in ranges]
@@ -340,21 +383,21 @@ def _again(reader: Any, number: int, *, any_order: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(spark_job, "read_range", read)
     monkeypatch.setattr(spark_job, "read_gathered", lambda found, of_streams: [one.frame for one in found])
     begun, ranges = start(INSTANT), [*map(planned, range(number))]
-    return [*_job(reader, spark=_SPARK)._read_again(begun, ranges, any_order)]
+    return [*_job(reader, spark=_SPARK)._read_again(begun, ranges, may_share)]
 
 
 def test_bad_records_of_many_partitions_are_gathered_like_those_that_became_rows(monkeypatch):
     monkeypatch.setattr(parts, "FEW", 4)
     reader = _Gathers()
-    assert _again(reader, 6, any_order=True, monkeypatch=monkeypatch) == [["frame"], ["frame"], ["frame"], [3]]
+    assert _again(reader, 6, may_share=True, monkeypatch=monkeypatch) == [*3 * [(["frame"], True)], ([3], False)]
     assert reader.how == {(10_000, "read_committed", True)}
-    assert _again(reader, 4, any_order=True, monkeypatch=monkeypatch) == [[0, 1, 2, 3]]
+    assert _again(reader, 4, may_share=True, monkeypatch=monkeypatch) == [([0, 1, 2, 3], False)]
 
 
 @pytest.mark.parametrize("reader", [_Gathers(), _Reader()])
 def test_bad_records_are_read_by_a_task_for_each_range_some_at_a_time(reader, monkeypatch):
-    found = _again(reader, AT_ONCE + 1, any_order=isinstance(reader, _Reader), monkeypatch=monkeypatch)
-    assert found == [[*range(AT_ONCE)], [AT_ONCE]]
+    found = _again(reader, AT_ONCE + 1, may_share=isinstance(reader, _Reader), monkeypatch=monkeypatch)
+    assert found == [([*range(AT_ONCE)], False), ([AT_ONCE], False)]
 
 
 # Bad records that are set aside
@@ -382,9 +425,9 @@ class _Kept:
         return SimpleNamespace(committables=tuple(Committable(rows=self._rows) for _ in ranges))
 
 
-def _read(ranges: Any, any_order: bool) -> Any:
-    assert not any_order  # the writer doesn't say so
-    return (ranges[:64], ranges[64:]) if len(ranges) > 64 else (ranges,)
+def _read(ranges: Any, may_share: bool) -> Any:
+    assert not may_share  # the writer doesn't say so
+    return [(some, False) for some in (ranges[:64], ranges[64:]) if some]
 
 
 _SPANS = tuple(BadSpan(planned(n), 2, 4) for n in range(70))

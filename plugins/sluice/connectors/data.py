@@ -282,6 +282,23 @@ class SinkWriter(Protocol):
         )
 
 
+@runtime_checkable
+class WritesGathered(Protocol):
+    """A writer whose sink keeps the order of a range's rows, and that takes several ranges from one Spark task."""
+
+    def write_gathered(self, rows: DataFrame, emptied_at: str | None = None) -> Written:
+        """As `SinkWriter.write`, of a frame whose Spark partitions have the rows of several ranges each.
+
+        The ranges of a Spark partition come one after the other, each with its rows in their order and as a whole.
+        They have few rows, so that what the sink does for each of them should not cost a task.
+
+        Args:
+            rows: see `SinkWriter.write`.
+            emptied_at: see `SinkWriter.write`.
+        """
+        ...
+
+
 REFUSED = "_sluice_refused"
 """The column for the fault of a row found by `ChecksRows`, in words; null for a valid row."""
 MADE = "_sluice_made_"
@@ -315,6 +332,18 @@ def wants_record_time(writer: SinkWriter) -> bool:
 def takes_any_order(writer: SinkWriter) -> bool:
     """Whether several tasks may read a range for the writer; see `SinkWriter.any_order`."""
     return bool(getattr(writer, "any_order", False))
+
+
+def takes_gathered(writer: SinkWriter) -> bool:
+    """Whether one task may bring several ranges to the writer, each in its order."""
+    return takes_any_order(writer) or isinstance(writer, WritesGathered)
+
+
+def write_gathered(writer: SinkWriter, rows: DataFrame, emptied_at: str | None = None) -> Written:
+    """Write rows of ranges that were gathered, by a writer that takes them."""
+    if isinstance(writer, WritesGathered):
+        return writer.write_gathered(rows, emptied_at)
+    return writer.write(rows, emptied_at)
 
 
 class MakesWriter(Protocol):

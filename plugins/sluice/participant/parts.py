@@ -25,6 +25,8 @@ THIN = 1000
 """Offsets of a range that is read together with others, where there are more than `FEW` such ranges."""
 FEW = 16
 """Ranges that are read by a task each, however thin they are."""
+TOPICS = 16
+"""Topics that are read together where keys are checked: a record is compared with each of them."""
 _WORTH_A_TASK = 10_000
 _HELD = 50_000  # about as many records are gathered at once
 
@@ -64,12 +66,24 @@ def can_be_parted(start: StartCommit) -> bool:
     return by_partition and not start.keep_newer and not start.later
 
 
-def can_be_gathered(start: StartCommit) -> bool:
+def can_be_gathered(start: StartCommit, planned: Sequence[PlannedRange]) -> bool:
     """Whether ranges may share tasks and files.
 
-    Not where records are counted by the places of their keys, nor for a coordinator that promised each range a task.
+    Not for a coordinator that promised each range a task; nor where one job has to write them all, and they may be
+    more than are held at once.
     """
-    return can_be_parted(start) and start.placement is None and start.records_per_task is not None
+    if start.records_per_task is None:
+        return False
+    if can_be_parted(start):
+        return True
+    found, topics = thin(planned), topics_at_once(start)
+    few_topics = topics is None or len({r.named_topic for r in found}) <= topics
+    return few_topics and sum(r.end - r.start for r in found) <= _HELD
+
+
+def topics_at_once(start: StartCommit) -> int | None:
+    """Of how many topics ranges are gathered at once; None for all."""
+    return TOPICS if start.placement is not None and start.placement.kind == "checked" else None
 
 
 def thin(planned: Sequence[PlannedRange]) -> list[PlannedRange]:

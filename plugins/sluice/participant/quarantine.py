@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import SinkWriter, check_of, takes_any_order, wants_record_time
+from sluice.connectors.data import SinkWriter, check_of, takes_gathered, wants_record_time, write_gathered
 from sluice.errors import IntervalError
 from sluice.failpoints import reach
 from sluice.logs import log
@@ -18,8 +18,11 @@ from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
 from sluice.protocol.quarantine import INSTANT, day_of, log_read
 from sluice.rows.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain, parse_ddl
 
-Read = Callable[[Sequence[PlannedRange], bool], Iterable[DataFrame]]
-"""Reads planned ranges with headers, some after others; and whether many may be read by one task."""
+Read = Callable[[Sequence[PlannedRange], bool], Iterable[tuple[DataFrame, bool]]]
+"""Reads planned ranges with headers, some after others, and says of each frame whether its ranges were gathered.
+
+The second argument is whether they may be.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,10 @@ def set_aside(
     reach("participant.before_quarantine")
     writer = quarantine()
     committables: list[Committable] = []
-    for records in read([span.narrowed() for span in counted.spans], takes_any_order(writer)):
-        committables += writer.write(_rows(chain.bad(records), start, attempt)).committables
+    for records, gathered in read([span.narrowed() for span in counted.spans], takes_gathered(writer)):
+        rows = _rows(chain.bad(records), start, attempt)
+        written = write_gathered(writer, rows) if gathered else writer.write(rows)
+        committables += written.committables
     found = sum(c.rows for c in committables)
     if found != counted.bad:
         raise IntervalError(
@@ -113,7 +118,7 @@ def together(found: Sequence[SetAside]) -> SetAside:
 
 
 def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None:
-    (records,) = read([counted.spans[0].only_first()], False)
+    ((records, _),) = read([counted.spans[0].only_first()], False)
     found = chain.bad(records).select(*KAFKA_COLUMNS, PROBLEM).head()
     return None if found is None else BadRecord(topic=found[0], partition=found[1], offset=found[2], reason=found[3])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, partial, reduce
+from itertools import islice
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -24,7 +25,9 @@ from sluice.connectors.data import (
     check_of,
     reader_of,
     takes_any_order,
+    takes_gathered,
     wants_record_time,
+    write_gathered,
     writer_of,
 )
 from sluice.control.topic import ControlTopic
@@ -33,7 +36,17 @@ from sluice.failpoints import reach
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.logs import log
 from sluice.participant.participant import Assignment, NotHereError, Participant
-from sluice.participant.parts import AT_ONCE, Part, can_be_gathered, joined, parted, per_task, thin
+from sluice.participant.parts import (
+    AT_ONCE,
+    Part,
+    can_be_gathered,
+    can_be_parted,
+    joined,
+    parted,
+    per_task,
+    thin,
+    topics_at_once,
+)
 from sluice.participant.quarantine import SetAside, in_quarantine, set_aside, together
 from sluice.participant.session import Sessions, own_session, readable_error
 from sluice.protocol.identity import refuse_logs_elsewhere
@@ -240,16 +253,19 @@ class RunningSparkJob:
         reader = self._readers(planned[0].cluster)
         return reader.classified(error, start, planned) or _classified(error, start, planned)
 
-    def _read_again(self, start: StartCommit, planned: Sequence[PlannedRange], any_order: bool) -> Iterator[DataFrame]:
+    def _read_again(
+        self, start: StartCommit, planned: Sequence[PlannedRange], may_share: bool
+    ) -> Iterator[tuple[DataFrame, bool]]:
         """Read bad records for the quarantine; see `sluice.participant.quarantine.Read`."""
         of_streams, cores = start.streams is not None, self._spark.sparkContext.defaultParallelism
-        for ranges, gathered in _gathered(start, self._readers, planned, cores, any_order=any_order, headers=True):
+        for ranges, gathered in _gathered(start, self._readers, planned, cores, may_share=may_share, headers=True):
             if gathered:
-                yield read_gathered(gathered, of_streams=of_streams)
+                yield read_gathered(gathered, of_streams=of_streams), True
                 continue
             for i in range(0, len(ranges), AT_ONCE):
                 some = ranges[i : i + AT_ONCE]
-                yield read_range(self._readers, some, start.isolation_level, headers=True, of_streams=of_streams)
+                read = read_range(self._readers, some, start.isolation_level, headers=True, of_streams=of_streams)
+                yield read, False
 
 
 class _Writing:
@@ -271,9 +287,13 @@ class _Writing:
     def lots(self, planned: Sequence[PlannedRange]) -> Iterator[tuple[Sequence[PlannedRange], Sequence[Gathered]]]:
         """The ranges that each Spark job writes, with their records where many were read together."""
         start, cores = self._start, self._spark.sparkContext.defaultParallelism
-        any_order = can_be_gathered(start) and takes_any_order(self._writer)
-        headers = self._with_headers
-        for ranges, gathered in _gathered(start, self._readers, planned, cores, any_order=any_order, headers=headers):
+        may_share = takes_gathered(self._writer) and can_be_gathered(start, planned)
+        headers, topics = self._with_headers, topics_at_once(start)
+        found = _gathered(start, self._readers, planned, cores, may_share=may_share, headers=headers, topics=topics)
+        if not can_be_parted(start):
+            yield _in_one(planned, found)
+            return
+        for ranges, gathered in found:
             if gathered:
                 yield ranges, gathered
             else:
@@ -293,24 +313,39 @@ class _Writing:
             ranges: these ranges.
             emptied_at: see `SinkWriter.write`.
             truncates: see `SinkWriter.write`.
-            gathered: their records, where they were read already.
+            gathered: the records of the first of them, if they were read already.
         """
         keys, chain = KeyCheck(self._spark, self._start, ranges), self._chain(ranges)
-        division = () if gathered else self._division(ranges)
+        known = sum(len(one.delivered) for one in gathered)
+        others = ranges[known:]
+        division = self._division(others)
+        reads = []
         if gathered:
-            read = read_gathered(gathered, of_streams=self._start.streams is not None)
+            reads.append(read_gathered(gathered, watch=keys.watch, of_streams=self._start.streams is not None))
+        if others:
+            reads.append(self._read(others, keys.watch, division))
+        rows = chain.rows(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), reads))
+        if gathered:
+            written = write_gathered(self._writer, rows, emptied_at)
         else:
-            read = self._read(ranges, keys.watch, division)
-        written = self._writer.write(chain.rows(read), emptied_at, truncates=truncates)
+            written = self._writer.write(rows, emptied_at, truncates=truncates)
         left_out, dataset = chain.counts(written.dataset), written.dataset
-        counts = counted_gathered(dataset, gathered) if gathered else counted(dataset, ranges, division)
+        counts = []
+        if gathered:
+            counts.append((ranges[:known], counted_gathered(dataset, gathered)))
+        if others:
+            counts.append((others, counted(dataset, others, division)))
         return Part(
-            records_read=int(counts["records"]),
+            records_read=sum(int(found["records"]) for _, found in counts),
             records_written=written.records,
             committables=written.committables,
             left_out=left_out,
             keys=keys.found(written.dataset, left_out.changes),
-            partitions=partition_results(ranges, counts, written.file_groups(ranges, tasks_of(ranges, counts))),
+            partitions=tuple(
+                result
+                for some, found in counts
+                for result in partition_results(some, found, written.file_groups(some, tasks_of(some, found)))
+            ),
             skipped=written.skipped,
             void=written.void,
             truncated=written.truncated,
@@ -361,8 +396,9 @@ def _gathered(
     planned: Sequence[PlannedRange],
     cores: int,
     *,
-    any_order: bool,
+    may_share: bool,
     headers: bool,
+    topics: int | None = None,
 ) -> Iterator[tuple[list[PlannedRange], list[Gathered]]]:
     """Ranges with their records, as many as are held at once; last, without records, the ranges that Spark is to read.
 
@@ -371,15 +407,16 @@ def _gathered(
         readers: returns a cluster's reader.
         planned: the ranges.
         cores: of Spark.
-        any_order: whether ranges may share tasks and files.
+        may_share: whether ranges may share tasks and files.
         headers: whether to read headers.
+        topics: of how many topics ranges are gathered at once; None for all.
     """
-    gathers = any_order and all(isinstance(readers(c), GathersRanges) for c in {r.cluster for r in planned})
+    gathers = may_share and all(isinstance(readers(c), GathersRanges) for c in {r.cluster for r in planned})
     waiting = thin(planned) if gathers else []
     others = _without(planned, waiting)
     while waiting:
         of_cluster: dict[str, list[PlannedRange]] = {}
-        for r in waiting:
+        for r in _of_topics(waiting, topics):
             of_cluster.setdefault(r.cluster, []).append(r)
         found = []
         for cluster, some in of_cluster.items():
@@ -394,6 +431,23 @@ def _gathered(
             yield delivered, [one for one in found if one.delivered]
     if others:
         yield others, []
+
+
+def _in_one(
+    planned: Sequence[PlannedRange], found: Iterator[tuple[list[PlannedRange], list[Gathered]]]
+) -> tuple[Sequence[PlannedRange], list[Gathered]]:
+    """The ranges of one job, from `_gathered`: without records, if more were gathered than are held at once."""
+    (ranges, gathered), *further = islice(found, 2)
+    if any(of_others for _, of_others in further):
+        log.info("partitions are read one by one: their records are more than are held at once")
+        return planned, []
+    return [*ranges, *(r for others, _ in further for r in others)], gathered
+
+
+def _of_topics(planned: Sequence[PlannedRange], number: int | None) -> list[PlannedRange]:
+    """The ranges of the first topics."""
+    first = set(list(dict.fromkeys(r.named_topic for r in planned))[:number])
+    return [r for r in planned if r.named_topic in first]
 
 
 def _without(planned: Sequence[PlannedRange], some: Sequence[PlannedRange]) -> list[PlannedRange]:

@@ -43,7 +43,7 @@ class KeyCheck:
     def __init__(self, spark: SparkSession, start: StartCommit, ranges: Sequence[PlannedRange]) -> None:
         self._spark = spark
         self._partitions: dict[str, int] = {}
-        self._watched: dict[int, list[str]] = {}
+        self._watched: dict[str, list[str]] = {}
         self._wrong: dict[tuple[str, int], Column] = {}
         placement = start.placement
         if placement is not None and placement.kind == "checked":
@@ -52,14 +52,14 @@ class KeyCheck:
         # Debezium's truncates and messages have no key and aren't rows: the change step counts keyless rows.
         self._events = start.records.changes is not None
 
-    def watch(self, records: DataFrame, number: int, ranges: Sequence[PlannedRange]) -> DataFrame:
+    def watch(self, records: DataFrame, name: str, ranges: Sequence[PlannedRange]) -> DataFrame:
         """The same records, counted in passing: the records of some ranges, which are read together."""
         read = {r.named_topic for r in ranges}
         topics = sorted(read & self._partitions.keys())
         if not topics:
             return records
-        self._watched[number] = topics
-        return records.observe(f"{_OBSERVED}_{number}", *self._aggregates(topics, one_topic=len(read) == 1))
+        self._watched[name] = topics
+        return records.observe(f"{_OBSERVED}_{name}", *self._aggregates(topics, one_topic=len(read) == 1))
 
     def _aggregates(self, topics: Sequence[str], *, one_topic: bool) -> list[Column]:
         columns = []
@@ -85,8 +85,8 @@ class KeyCheck:
     def found(self, dataset: Any, changes: ChangeCounts) -> tuple[PlacedKeys, ...]:
         """The counts of the run that wrote `dataset`, by topic."""
         seen: dict[str, dict[str, list[Misplaced | None]]] = {topic: {} for topic in self._partitions}
-        for number, topics in self._watched.items():
-            counts = observed(dataset, f"{_OBSERVED}_{number}")
+        for watched, topics in self._watched.items():
+            counts = observed(dataset, f"{_OBSERVED}_{watched}")
             for i, topic in enumerate(topics):
                 for name in (_KEYLESS, *PARTITIONERS):
                     seen[topic].setdefault(name, []).append(_misplaced(counts, name, i))

@@ -29,8 +29,10 @@ TOPIC = "kafka_topic"
 _AT_A_TIME = 16
 """Partitions that are read and counted together: the cost of counting a record grows only with their number."""
 
-Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
-"""Gets each of a range's reads with its number and ranges, and may add its own observations."""
+_GATHERED = "gathered"
+
+Observe = Callable[[DataFrame, str, Sequence[PlannedRange]], DataFrame]
+"""Gets each of a range's reads with its name and ranges, and may add its own observations."""
 
 
 def read_range(
@@ -75,22 +77,26 @@ def read_range(
         read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS {quoted(_TASK)}")
         sized = isinstance(read.schema["value"].dataType, BinaryType)
         read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch, sized=sized, several=of_one > 1))
-        reads.append(watch(read, number, ranges) if watch is not None else read)
+        reads.append(watch(read, str(number), ranges) if watch is not None else read)
         tasks += len(ranges) * of_one
     return reduce(DataFrame.union, reads)
 
 
-def read_gathered(gathered: Sequence[Gathered], *, of_streams: bool = False) -> DataFrame:
+def read_gathered(gathered: Sequence[Gathered], *, watch: Observe | None = None, of_streams: bool = False) -> DataFrame:
     """The records of ranges that were gathered, some of each cluster, counted once more.
 
     Args:
         gathered: at least one, each with records or ranges without any.
+        watch: see `read_range`.
         of_streams: see `read_range`.
     """
     reads = []
     for number, one in enumerate(gathered):
-        read = _named(one.frame, one.delivered[0].planned) if of_streams else one.frame
-        reads.append(read.observe(f"{_OBSERVED}_{number}", F.count(F.lit(1)).alias("records")))
+        ranges = [d.planned for d in one.delivered]
+        read = _named(one.frame, ranges[0]) if of_streams else one.frame
+        name = f"{_GATHERED}_{number}"
+        read = read.observe(f"{_OBSERVED}_{name}", F.count(F.lit(1)).alias("records"))
+        reads.append(watch(read, name, ranges) if watch is not None else read)
     return reduce(DataFrame.union, reads)
 
 
@@ -170,7 +176,7 @@ def counted_gathered(dataset: Any, gathered: Sequence[Gathered]) -> dict[str, An
     metrics = dataset.queryExecution().observedMetrics()
     number, tasks = 0, 0
     for i, one in enumerate(gathered):
-        found = int(metric(metrics, f"{_OBSERVED}_{i}").getAs("records"))
+        found = int(metric(metrics, f"{_OBSERVED}_{_GATHERED}_{i}").getAs("records"))
         known = sum(d.records for d in one.delivered)
         if found != known:
             raise IntervalError(

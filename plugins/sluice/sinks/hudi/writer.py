@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -35,6 +37,8 @@ _IN_ORDER = "_sluice_in_order"
 _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
 _FEW = 500_000
+_DIGITS = 8  # of the Kafka partition in a file group's id
+_GROUPS_OF_A_TASK = 64
 _IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
@@ -44,8 +48,8 @@ class HudiWritten(Written):
     """The result of Hudi's writers, with write stats as committables.
 
     Attributes:
-        named_by: the source of a file group's rows in its name: the Spark task for an append, the Kafka partition in
-            the first eight digits for an upsert; None for hashed keys, whose names don't have it.
+        named_by: the source of a file group's rows in its name: the Spark task for an append, the Kafka partition for
+            an upsert (`file_group_of`); None for hashed keys, whose names don't have it.
     """
 
     named_by: Literal["task", "partition"] | None = None
@@ -54,16 +58,25 @@ class HudiWritten(Written):
         """See `Written`. By the names of files and file groups."""
         if self.named_by is None:
             return {}
-        groups: dict[int, list[str]] = {}
+        if self.named_by == "task":
+            return self._by_tasks(tasks)
+        found: dict[int, Sequence[str]] = {}
+        written: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for one in self.committables:
             group = str(one.payload["fileId"])
+            written[group[:_DIGITS]].append((group, one.partition))
+        for i, r in enumerate(ranges):
+            here = written.get(f"{r.partition:0{_DIGITS}d}", ())
+            found[i] = [group for group, path in here if group == file_group_of(r.named_topic, r.partition, path)]
+        return found
+
+    def _by_tasks(self, tasks: Sequence[Sequence[int]]) -> dict[int, Sequence[str]]:
+        groups: defaultdict[int, list[str]] = defaultdict(list)
+        for one in self.committables:
             task = _WRITE_TOKEN.search(one.path)
-            if self.named_by == "partition":
-                groups.setdefault(int(group[:8]), []).append(group)
-            elif task:
-                groups.setdefault(int(task.group(1)), []).append(group)
-        whose = tasks if self.named_by == "task" else [[r.partition] for r in ranges]
-        return {i: [group for name in names for group in groups.get(name, ())] for i, names in enumerate(whose)}
+            if task:
+                groups[int(task.group(1))].append(str(one.payload["fileId"]))
+        return {i: [group for number in of for group in groups.get(number, ())] for i, of in enumerate(tasks)}
 
 
 class HudiWriter:
@@ -112,6 +125,15 @@ class HudiWriter:
             emptied_at: the position at which the source's table was emptied; earlier rows are void.
             truncates: whether the table may still have such rows, since the truncate is in this interval.
         """
+        return self._write(frame, emptied_at, truncates=truncates)
+
+    def write_gathered(self, frame: DataFrame, emptied_at: str | None = None) -> Written:
+        """See `sluice.connectors.data.WritesGathered`. A task of an upsert writes many file groups."""
+        return self._write(frame, emptied_at, groups_of_a_task=_GROUPS_OF_A_TASK)
+
+    def _write(
+        self, frame: DataFrame, emptied_at: str | None, *, truncates: bool = False, groups_of_a_task: int = 1
+    ) -> Written:
         if self._writer.operation == "append":
             return self._append(frame)
         if emptied_at is not None:
@@ -120,7 +142,7 @@ class HudiWriter:
         truncates = truncates and self._has_rows()
         if truncates and emptied_at is not None:
             tagged = tagged.unionByName(self._emptied(emptied_at))
-        written = self._upsert(tagged)
+        written = self._upsert(tagged, groups_of_a_task)
         if emptied_at is None:
             return written
         truncated = rows_truncated(written.dataset) if truncates else 0
@@ -202,11 +224,15 @@ class HudiWriter:
         columns = [c for c in prepared.columns if c not in KAFKA_COLUMNS]
         return prepared.selectExpr(*(f"{given[c]} AS {quoted(c)}" if c in given else quoted(c) for c in columns))
 
-    def _upsert(self, tagged: DataFrame) -> Written:
+    def _upsert(self, tagged: DataFrame, groups_of_a_task: int) -> Written:
         """Write records that are tagged with their file group, so that Hudi needs no index lookup.
 
         Kafka sends a key to one partition, so (topic, partition, table partition) determines the key's file group, as
         in RFC-32.
+
+        Args:
+            tagged: the records.
+            groups_of_a_task: the number of file groups that one Spark task writes, if the others have work, too.
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
         by_arrival = _IN_ORDER in tagged.columns
@@ -238,12 +264,19 @@ class HudiWriter:
             rdd = self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments)
         records = self._hudi.data.HoodieJavaRDD.of(rdd)
         result = self._table.upsertPrepped(self._context, self._instant, records)
-        statuses = result.getWriteStatuses().collectAsList()
+        statuses = self._statuses(result.getWriteStatuses(), groups_of_a_task)
         skipped = 0
         if joined:
             skipped = int(observed(tagged._jdf, _KEPT)["skipped"])
         named_by: Literal["partition"] | None = "partition" if self._buckets is None else None
         return HudiWritten(self._committables(statuses), tagged._jdf, skipped, named_by=named_by)
+
+    def _statuses(self, written: Any, groups_of_a_task: int) -> Any:
+        """Have Spark write, by a task for each file group, which is a Spark partition, or for several."""
+        rdd = self._hudi.data.HoodieJavaRDD.getJavaRDD(written)
+        groups = rdd.getNumPartitions()
+        tasks = max(self._spark.sparkContext.defaultParallelism, -(-groups // groups_of_a_task))
+        return (rdd.coalesce(tasks, False) if tasks < groups else rdd).collect()
 
     def _tag(self, frame: DataFrame) -> DataFrame:
         writer = self._writer
@@ -348,9 +381,15 @@ def hashed_file_group(key: str, partition_path: str, buckets: int) -> str:
     return f"concat({bucket}, '-', md5(concat_ws('/', 'hashed over {buckets}', {partition_path})), '-0')"
 
 
+def file_group_of(topic: str, partition: int, partition_path: str) -> str:
+    """The id that `file_group_column` gives to a Kafka partition's file group in a table partition."""
+    place = hashlib.md5(f"{topic}/{partition_path}".encode(), usedforsecurity=False)
+    return f"{partition:0{_DIGITS}d}-{place.hexdigest()}-0"
+
+
 def file_group_column(partition_path: str) -> str:
     """SQL for a file group's id: the Kafka partition, for readability, and a hash of topic and table partition."""
-    number = "lpad(cast(`_kafka_partition` AS STRING), 8, '0')"
+    number = f"lpad(cast(`_kafka_partition` AS STRING), {_DIGITS}, '0')"
     return f"concat({number}, '-', md5(concat_ws('/', `_kafka_topic`, {partition_path})), '-0')"
 
 
