@@ -2,6 +2,7 @@
 
     python -m bench.active                                      # 300,000 records in 4 and in 3,000 partitions
     python -m bench.active upsert --partitions 4 64 --records 20000
+    python -m bench.active upsert files topics --partitions 3000 --records 6000
     python -m bench.active append --more '{"write": {"ranges": 24}}'    # 125 partitions for each Spark job
 
 What runs is what the DAG's tasks run: `start`, the Spark job, `commit`, as separate processes. Topics have 200
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from bench.broker import embedded_broker
 from bench.memory import Peaks
 from bench.records import DDL, record
 from bench.width import NARROW_LOGS, create_topics
+from sluice.connectors.connections import VARIABLE
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.launch.submit import driver_environment, submit_command
@@ -39,6 +42,7 @@ from sluice.pipeline import load_pipeline
 
 SEED = 7
 OF_A_TOPIC = 200
+TARGET = "kafka_target"
 
 
 @dataclass
@@ -64,21 +68,32 @@ def measure(work: Path, bootstrap: str, kind: str, partitions: int, records: int
     create_topics(settings, topics)
     _fill(settings, topics, records)
     name = f"active-{mark}"
-    hudi: dict[str, Any] = {"path": str(work / name), "schema": DDL}
-    if kind == "upsert":
-        hudi |= {"operation": "upsert", "record_key": "id", "ordering_field": "ts"}
     described: dict[str, Any] = {
         "name": name,
         "source": {"kafka": {"topics": list(topics), "max_records": records}},
-        "sink": {"hudi": hudi},
+        "sink": _sink(kind, work / name),
         "control": {"topic": f"control-{name}"},
         **more,
     }
     file = work / f"{name}.yaml"
     file.write_text(yaml.safe_dump(described))
+    if kind == "topics":
+        create_topics(settings, {f"{name}-out": OF_A_TOPIC})
+        to = {"id": TARGET, "type": "kafka", "extra": {"bootstrap.servers": bootstrap}}
+        os.environ[VARIABLE] = json.dumps([to])
     sample = Sample(kind, partitions, records)
     interval(sample, file, settings, work / f"{name}.log")
     return sample
+
+
+def _sink(kind: str, path: Path) -> dict[str, Any]:
+    if kind == "files":
+        return {"files": {"path": str(path), "schema": DDL, "format": "parquet"}}
+    if kind == "topics":
+        staging = str(path.with_suffix(".staging"))
+        return {"kafka": {"connection": TARGET, "topic": f"{path.name}-out", "schema": DDL, "staging": staging}}
+    keys = {"operation": "upsert", "record_key": "id", "ordering_field": "ts"} if kind == "upsert" else {}
+    return {"hudi": {"path": str(path), "schema": DDL, **keys}}
 
 
 def _fill(settings: KafkaSettings, topics: dict[str, int], records: int) -> None:
@@ -132,7 +147,7 @@ def _line(s: Sample) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=["append", "upsert"])
+    parser.add_argument("kinds", nargs="*", default=["append", "upsert"], help="append, upsert, files, topics")
     parser.add_argument("--partitions", type=int, nargs="+", default=[4, 3_000])
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--bootstrap", help="a broker that runs already")

@@ -174,6 +174,9 @@ REPRESENTATIVES: dict[str, tuple[str, ...]] = {
         "test_a_table_by_another_name_than_that_of_its_intervals_is_not_called_right",
     ),
     "guarantees/test_width.py": ("test_few_records_in_each_of_many_partitions_are_few_files",),
+    "guarantees/test_width_both_ways.py": (
+        "test_an_upsert_by_few_tasks_is_the_same_as_one_by_a_task_for_each_partition",
+    ),
     "guarantees/test_workers.py": (
         "test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_own",
         "test_killed_after_its_claim_another_takes_over_when_the_lease_has_run_out",

@@ -22,6 +22,8 @@ from .quarantined import TOLERANT, places, quarantine, send
 from .test_key_placement import CHECKED, refused, versions
 
 PARTITIONS = 120
+OF_JAVA_S_CLIENT = {"write__kafka_options": {"max.poll.records": "100"}}
+"""Settings of Java's client are obeyed by Spark's tasks alone, so partitions are read by one each."""
 
 
 def _control_topic(flow: Flow, limit: int) -> None:
@@ -80,8 +82,9 @@ def _every_partition_has_what_is_its_own(flow: Flow) -> None:
         assert {partition_of[i] for i in ids} <= {p.partition for p in results if group in p.file_groups}
 
 
-def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flow):
-    flow = make_flow(partitions=18, **CHECKED)  # of which 16 are read together
+@pytest.mark.parametrize("more", [{}, OF_JAVA_S_CLIENT], ids=["by one client", "by tasks"])
+def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flow, more):
+    flow = make_flow(partitions=18, **CHECKED, **more)  # of which tasks read 16 together
     for partition in range(18):
         flow.produce_keyed(versions(range(2 * (partition == 17) + 1), 1), partition=partition)
     keyless = [(None, value) for _, value in versions(range(3), 2)]
@@ -171,12 +174,9 @@ def test_thin_partitions_whose_records_are_gone_end_the_job_as_any_others(make_f
 
 
 def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
-    """Each task carries the counts of its whole job there and back, so the number of a job's tasks is what it costs.
-
-    Settings of Java's client are obeyed by Spark's tasks alone, so partitions are read by one each.
-    """
+    """Each task carries the counts of its whole job there and back, so the number of a job's tasks is what it costs."""
     partitions = AT_ONCE + 3
-    flow = make_flow(partitions=partitions, write__kafka_options={"max.poll.records": "100"}, **TOLERANT)
+    flow = make_flow(partitions=partitions, **OF_JAVA_S_CLIENT, **TOLERANT)
     flow.produce(2 * partitions, partitions=range(partitions))
     bad = [(p, send(flow, b"{no json", partition=p)) for p in (0, AT_ONCE - 1, AT_ONCE, partitions - 1)]
     outcome = flow.interval()
@@ -210,9 +210,25 @@ def test_thin_partitions_of_a_table_in_a_database(make_flow, postgresql, monkeyp
 
 
 @pytest.mark.thorough
+def test_an_upsert_of_three_thousand_thin_partitions_is_one_job_of_few_tasks(make_flow):
+    partitions = 3000
+    flow = make_flow(partitions=partitions, sink__hudi__operation="upsert", sink__hudi__record_key="id")
+    flow.produce(2 * partitions, partitions=range(partitions))
+    assert flow.interval().records == 2 * partitions
+    status = status_of(flow)
+    assert tasks_of_jobs(status) == [-(-partitions // 256)]
+    groups = {p.partition: p.file_groups for p in status.partitions}
+    assert {len(of) for of in groups.values()} == {1}
+    assert len({group for of in groups.values() for group in of}) == len(status.stats) == partitions
+    assert {(p.records_read, p.gaps) for p in status.partitions} == {(2, 0)}
+    flow.check(listing=False)
+
+
+@pytest.mark.thorough
 def test_an_upsert_whose_partitions_are_several_jobs(make_flow):
     partitions = AT_ONCE + 3
-    flow = make_flow(partitions=partitions, sink__hudi__operation="upsert", sink__hudi__record_key="id")
+    upsert = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
+    flow = make_flow(partitions=partitions, **upsert, **OF_JAVA_S_CLIENT)
     flow.produce(partitions, partitions=range(partitions))
     flow.interval()
     again = (0, AT_ONCE - 1, AT_ONCE, partitions - 1)

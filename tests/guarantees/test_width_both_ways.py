@@ -1,28 +1,28 @@
 """Thin partitions that one client reads for few tasks come to the same as those that Spark reads by a task each.
 
-The same records go both ways into a table each: settings of Java's client are obeyed by Spark's tasks alone.
+The same records go both ways, into a table each.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.participant.parts import AT_ONCE, FEW, THIN
+from sluice.participant.parts import FEW, THIN
 from sluice.protocol.messages import WriteStatus
 
-from ..thorough import also
 from .harness import Flow
 from .harness.files import FileFlow
 from .quarantined import TOLERANT, quarantine, send
 from .test_deletes import TOMBSTONES, Model, deleted, written
 from .test_key_placement import CHECKED, MURMUR2, versions
-from .test_width import tasks_of_jobs
+from .test_width import OF_JAVA_S_CLIENT, tasks_of_jobs
 
-OF_JAVA_S_CLIENT = {"write__kafka_options": {"max.poll.records": "100"}}
 UPSERT = {"sink__hudi__operation": "upsert", **TOLERANT}
 HASHED = {**CHECKED, "sink__hudi__key_placement": "hashed", "sink__hudi__buckets": 3}
 
@@ -50,6 +50,16 @@ COUNTED = {
     "records_read", "records_written", "records_deleted", "records_quarantined", "records_filtered", "records_skipped",
     "rows_moved", "keys", "partitions",
 }  # fmt: skip
+
+
+def files_by_task(status: WriteStatus) -> list[list[str]]:
+    """For each Spark job the tasks that wrote its files, by the numbers in Spark's names of them."""
+    found = []
+    for stat in status.stats:
+        files = stat.payload["files"]
+        names = [one["staged"] if isinstance(one, dict) else one[0] for one in files]
+        found.append(sorted({name.rpartition("/")[2].split("-")[1] for name in names}))
+    return found
 
 
 def rows(flow: Flow, *, metadata: bool = True) -> list[tuple[Any, ...]]:
@@ -82,13 +92,13 @@ def same(gathered: Flow, by_tasks: Flow) -> None:
 
 def test_an_upsert_by_few_tasks_is_the_same_as_one_by_a_task_for_each_partition(make_flow):
     """Of versions of one key with nothing else to order them, the last one of its partition is the row."""
-    partitions, fat = AT_ONCE + 3, 7
+    partitions, fat = FEW + 2, 7
     gathered, by_tasks = both_ways(make_flow, partitions, **UPSERT)
     gathered.produce(2 * partitions, partitions=range(partitions))
     gathered.produce(2 * partitions, partitions=range(partitions), ids=range(2 * partitions), values="b")
     gathered.produce_in_transactions([(3, True), (2, False)], partitions=[5])
     gathered.produce(THIN + 1, partitions=[fat])
-    bad = (0, AT_ONCE - 1, AT_ONCE, partitions - 1)
+    bad = (0, fat, FEW, partitions - 1)
     for partition in bad:
         send(gathered, b"{no json", partition=partition, headers=[("h", b"%d" % partition)])
     same(gathered, by_tasks)
@@ -100,14 +110,13 @@ def test_an_upsert_by_few_tasks_is_the_same_as_one_by_a_task_for_each_partition(
     groups = {p.partition: p.file_groups for p in status.partitions}
     assert {len(of) for of in groups.values()} == {2}  # table partitions
     assert len({group for of in groups.values() for group in of}) == len(status.stats) == 2 * partitions
-    assert tasks_of_jobs(status) == [2, 3]  # a job of the fat partition, and one of all others
-    assert tasks_of_jobs(other) == [6, 2 * AT_ONCE]
+    assert tasks_of_jobs(status) == [1, 2]  # a job of the fat partition, and one of all others
+    assert tasks_of_jobs(other) == [2 * partitions]
     gathered.produce(partitions, partitions=range(partitions), ids=range(0, 2 * partitions, 2), values="c")
     same(gathered, by_tasks)
     gathered.check(complete=False)
 
 
-@pytest.mark.thorough
 def test_keys_are_checked_and_counted_in_what_was_gathered(make_flow):
     gathered, by_tasks = both_ways(make_flow, FEW + 2, **CHECKED)
     gathered.produce_keyed(versions(range(200), 1), **MURMUR2)
@@ -116,7 +125,6 @@ def test_keys_are_checked_and_counted_in_what_was_gathered(make_flow):
     assert tasks_of_jobs(statuses(gathered)[-1]) == [1]
 
 
-@pytest.mark.thorough
 def test_hashed_keys_of_thin_partitions_are_one_job_of_few_tasks(make_flow):
     gathered, by_tasks = both_ways(make_flow, FEW + 2, **HASHED)
     for partition in range(FEW + 1):
@@ -126,7 +134,6 @@ def test_hashed_keys_of_thin_partitions_are_one_job_of_few_tasks(make_flow):
     assert len(statuses(gathered)[-1].stats) == 3 * 2  # buckets and table partitions
 
 
-@pytest.mark.thorough
 def test_deletes_of_thin_partitions(make_flow):
     gathered, by_tasks = both_ways(make_flow, 2 * FEW, **TOMBSTONES)
     model = Model(gathered)
@@ -142,7 +149,6 @@ def test_deletes_of_thin_partitions(make_flow):
     model.check()
 
 
-@pytest.mark.thorough
 def test_a_replay_of_thin_partitions_leaves_newer_rows(make_flow):
     gathered, by_tasks = both_ways(make_flow, FEW + 2, **UPSERT)
     gathered.produce(60, partitions=range(FEW + 2))
@@ -178,8 +184,8 @@ IN_FILES = {"sink__files__format": "json", "sink__files__codec": "none", "sink__
     "more",
     [
         {},
-        *also({"sink__files__partitioner": "field", "sink__files__partition_fields": ["p"]}),
-        *also({"sink__files__max_rows_per_file": 3}),
+        {"sink__files__partitioner": "field", "sink__files__partition_fields": ["p"]},
+        {"sink__files__max_rows_per_file": 3},
     ],
     ids=["a file for each partition", "by a field", "of three rows at most"],
 )
@@ -195,15 +201,18 @@ def test_files_of_few_tasks_are_the_same_as_those_of_a_task_for_each_partition(m
         flow.interval()
         assert flow.left() == []
     assert told(gathered) == told(by_tasks)
-    gathered.check(complete=False)
     assert gathered.offsets() == gathered.log_ends()
     found = {name: file.read_bytes() for name, file in gathered.files().items()}
     assert found == {name: file.read_bytes() for name, file in by_tasks.files().items()}
+    loaded = [json.loads(line) for content in found.values() for line in content.splitlines()]
+    assert Counter((row["id"], row["v"]) for row in loaded) == Counter((s.id, s.value) for s in gathered.sent)
     for flow in (gathered, by_tasks):
         assert places_in_files(flow) == bad
         first = statuses(flow)[0].first_bad
         assert first is not None
         assert (first.partition, first.offset) in bad  # of the partition whose records came first
+    assert files_by_task(statuses(gathered)[0]) == [["00000"], ["00000"]]
+    assert [len(tasks) for tasks in files_by_task(statuses(by_tasks)[0])] == [partitions]
 
 
 def places_in_files(flow: FileFlow) -> list[tuple[int, int]]:
@@ -228,4 +237,6 @@ def test_records_of_few_tasks_are_sent_in_the_order_of_each_partition(make_topic
         found.append(sorted(topics.found(), key=lambda one: (one.partition, one.offset)))
     assert told(gathered.flow) == told(by_tasks.flow)
     assert found[0] == found[1]
+    assert files_by_task(statuses(gathered.flow)[0]) == [["00000"], ["00000"]]
+    assert [len(tasks) for tasks in files_by_task(statuses(by_tasks.flow)[0])] == [partitions]
     gathered.check()

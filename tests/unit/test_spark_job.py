@@ -375,6 +375,58 @@ def test_where_keys_are_checked_so_many_topics_are_gathered_at_once(monkeypatch)
         assert asked == expected
 
 
+class _Frame:
+    """In place of a DataFrame: the partitions of which it has records."""
+
+    def __init__(self, *partitions: Any) -> None:
+        self.partitions = partitions
+
+
+def test_what_was_gathered_and_the_rest_are_written_and_counted_by_one_job(monkeypatch):
+    asked: list[Any] = []
+
+    class Chain:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def rows(self, read: Any) -> Any:
+            return read.partitions
+
+        def counts(self, _: str) -> Counted:
+            return Counted()
+
+    class Writer:
+        any_order = False
+
+        def write(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("its ranges share tasks")
+
+        def write_gathered(self, *given: Any) -> Any:
+            asked.append(given)
+            groups = {"file_groups": lambda ranges, _: len(ranges), "records": 5, "committables": (), "skipped": 0}
+            return SimpleNamespace(dataset="dataset", void=VoidChanges(), truncated=0, **groups)
+
+    def results(ranges: Any, counts: Any, groups: Any) -> list[Any]:
+        return [(r.partition, counts["of"], groups) for r in ranges]
+
+    frame = SimpleNamespace(unionByName=lambda one, other, **_: _Frame(*one.partitions, *other.partitions))
+    monkeypatch.setattr(spark_job, "DataFrame", frame)
+    monkeypatch.setattr(spark_job, "RecordChain", Chain)
+    monkeypatch.setattr(spark_job, "read_gathered", lambda found, **_: _Frame(*(one.frame for one in found)))
+    monkeypatch.setattr(spark_job, "read_range", lambda _, ranges, *__, **___: _Frame(*(r.partition for r in ranges)))
+    monkeypatch.setattr(spark_job, "KeyCheck", lambda *_: SimpleNamespace(watch="watch", found=lambda *_: ()))
+    monkeypatch.setattr(spark_job, "counted_gathered", lambda *_: {"of": "gathered", "records": 7})
+    monkeypatch.setattr(spark_job, "counted", lambda *_: {"of": "read", "records": 2})
+    monkeypatch.setattr(spark_job, "partition_results", results)
+    monkeypatch.setattr(spark_job, "tasks_of", lambda *_: ())
+    writing = spark_job._Writing(None, start(INSTANT), None, Writer())  # type: ignore[arg-type]
+    gathered = [Gathered("frame", 1, (Delivered(planned(4)), Delivered(planned(2))))]
+    part = writing.part([*map(planned, (4, 2, 9))], "7", gathered=gathered)
+    assert asked == [(("frame", 9), "7")]
+    assert part.records_read == 9
+    assert part.partitions == ((4, "gathered", 2), (2, "gathered", 2), (9, "read", 1))
+
+
 def _again(reader: Any, number: int, *, may_share: bool, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def read(_: Any, ranges: Any, isolation: str, **how: Any) -> Any:
         assert (isolation, how) == ("read_committed", {"headers": True, "of_streams": False})
@@ -454,6 +506,24 @@ def test_bad_records_are_read_again_around_them_as_they_are_handed_out(monkeypat
     assert (found.records, len(found.committables), found.first) == (70, 70, _FIRST)
     assert _aside(monkeypatch, Counted(), kept) == SetAside()
     assert len(kept.written) == 2
+
+
+def test_bad_records_that_were_gathered_are_written_as_such(monkeypatch):
+    class Takes(_Kept):
+        def write_gathered(self, ranges: Any, _: Any) -> Any:
+            self.gathered = [r.partition for r in ranges]
+            return self.write(())
+
+    def read(ranges: Any, may_share: bool) -> Any:
+        assert may_share
+        return [(ranges[:2], True), (ranges[2:], False)]
+
+    monkeypatch.setattr(f"{__name__}._read", read)
+    kept = Takes()
+    with pytest.raises(IntervalError, match="found=68"):  # it says nothing of those that were gathered
+        _aside(monkeypatch, Counted(bad=70, spans=_SPANS), kept)
+    assert kept.gathered == [0, 1]
+    assert [len(written) for written in kept.written] == [0, 68]
 
 
 @pytest.mark.parametrize("counted", [69, 71])

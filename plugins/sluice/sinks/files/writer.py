@@ -123,8 +123,14 @@ class FilesWriter(SinkWriter):
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
         """Write the rows. The frame is executed once; very large ranges are written in several calls."""
+        return self._write(self._placed(rows))
+
+    def write_gathered(self, rows: DataFrame, emptied_at: str | None = None) -> Written:  # noqa: ARG002
+        """See `sluice.connectors.data.WritesGathered`. Each range still has separate files, as their names say."""
+        return self._write(self._placed(rows, in_order=True))
+
+    def _write(self, placed: _Placed) -> Written:
         folder = f"{self._folder}/{next(self._parts)}"
-        placed = self._placed(rows)
         folders = self._run(placed, folder)
         frame = placed.frame._jdf
         number = int(observed(frame, _WRITTEN)["rows"])
@@ -133,8 +139,13 @@ class FilesWriter(SinkWriter):
 
     # Rows
 
-    def _placed(self, rows: DataFrame) -> _Placed:
-        """The rows with the columns by which Spark splits them, sorted so that one file is open at a time."""
+    def _placed(self, rows: DataFrame, *, in_order: bool = False) -> _Placed:
+        """The rows with the columns by which Spark splits them, sorted so that one file is open at a time.
+
+        Args:
+            rows: the rows.
+            in_order: sort them, also where each Kafka partition has one file.
+        """
         hidden = {*KAFKA_COLUMNS, RECORD_TIME}
         types = {name: kind for name, kind in rows.dtypes if name not in hidden}
         levels = self._partitioning.columns(types, RECORD_TIME)
@@ -145,7 +156,7 @@ class FilesWriter(SinkWriter):
             _CHUNK: f"`_kafka_offset` div {self._chunk}L" if self._chunk else "0L",
             **levels,
         }
-        in_order = bool(levels or self._chunk)
+        in_order = in_order or bool(levels or self._chunk)
         if in_order:
             places = rows.selectExpr("*", *(f"{sql} AS {quoted(name)}" for name, sql in by.items()))
             rows = places.sortWithinPartitions(*(F.col(name) for name in by), "_kafka_offset")
@@ -257,7 +268,7 @@ class FilesWriter(SinkWriter):
         """Spark's settings while it writes.
 
         If several writers may be open at once, Spark doesn't sort the rows, and needn't: a task's rows come from one
-        Kafka partition. Rows that go to several folders are already sorted.
+        Kafka partition. Rows that go to several folders, or come from several partitions, are already sorted.
         """
         wanted = {**_SESSION, _AT_ONCE: "0" if in_order else _FEW}
         before = {name: self._spark.conf.get(name, None) for name in wanted}

@@ -38,7 +38,7 @@ _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
 _FEW = 500_000
 _DIGITS = 8  # of the Kafka partition in a file group's id
-_GROUPS_OF_A_TASK = 64
+_GROUPS_OF_A_TASK = 256  # each task looks its table partitions up anew
 _IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 

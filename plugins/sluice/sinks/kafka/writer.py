@@ -83,6 +83,10 @@ class KafkaWriter(SinkWriter):
         smallest = min(group.takes.bytes for group in self._pinned.groups)
         return Written((committable(folder, files, records, tombstones, way, smallest),), frame._jdf)
 
+    def write_gathered(self, rows: DataFrame, emptied_at: str | None = None) -> Written:
+        """See `sluice.connectors.data.WritesGathered`. Records are staged in the order in which a task has them."""
+        return self.write(rows, emptied_at)
+
     # Files
 
     def _save(self, frame: DataFrame, target: str) -> None:
