@@ -38,7 +38,8 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 def _send(bootstrap: str, topic: str) -> None:
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # which is gone with its last name
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in VALUES:
         producer.produce(topic, json.dumps(value).encode(), partition=value["id"] % PARTITIONS)

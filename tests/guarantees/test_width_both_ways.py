@@ -92,7 +92,7 @@ def same(gathered: Flow, by_tasks: Flow) -> None:
 
 def test_an_upsert_by_few_tasks_is_the_same_as_one_by_a_task_for_each_partition(make_flow):
     """Of versions of one key with nothing else to order them, the last one of its partition is the row."""
-    partitions, fat = FEW + 2, 7
+    partitions, fat = FEW + 3, 7
     gathered, by_tasks = both_ways(make_flow, partitions, **UPSERT)
     gathered.produce(2 * partitions, partitions=range(partitions))
     gathered.produce(2 * partitions, partitions=range(partitions), ids=range(2 * partitions), values="b")
