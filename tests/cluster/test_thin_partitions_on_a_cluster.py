@@ -85,7 +85,7 @@ def test_what_the_driver_read_is_written_by_an_executor(
     else:
         expected = fingerprint(last_versions(VALUES, "id", "version"), columns_of(SCHEMA))
         assert upsert_table(hudi["path"], SCHEMA) == expected
-    [application] = [a for a in spark_cluster.state()["completedapps"] if name in a["name"]]
+    [application] = [a for a in spark_cluster.state()["completedapps"] if begun["instant"] in a["name"]]
     log = spark_cluster.executor_log(application["id"])
     assert "Finished task" in log
     assert f"{name}-0" not in log  # no executor has a consumer
