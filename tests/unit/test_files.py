@@ -29,6 +29,7 @@ from sluice.sinks.files.options.path_format import Texts
 from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.files.takeover import next_offsets
+from sluice.sinks.files.writer import FilesWriter
 
 INSTANT = "20261123101112131"
 
@@ -494,3 +495,12 @@ def test_an_avro_field_that_may_be_null_is_null_by_default_at_each_depth():
         ["null", {"type": "int", "logicalType": "date"}],
     ]
     assert [field.get("default", "none") for field in made["fields"]] == ["none", None, "none", None]
+
+
+def test_rows_of_several_ranges_in_a_task_are_sorted_so_that_each_file_s_come_together(monkeypatch):
+    """Else Spark keeps some files open, and orders the other rows by their files alone."""
+    monkeypatch.setattr(FilesWriter, "_placed", lambda _, rows, *, in_order=False: (rows, in_order))
+    monkeypatch.setattr(FilesWriter, "_write", lambda _, placed: placed)
+    writer = object.__new__(FilesWriter)
+    assert writer.write_gathered("rows") == ("rows", True)
+    assert writer.write("rows") == ("rows", False)
