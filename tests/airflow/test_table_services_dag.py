@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowSkipException
 
 from sluice.airflow.dag import build_dag
 from sluice.airflow.dagbag import build_dags
 from sluice.airflow.notes import TaskNote, compose
+from sluice.airflow.services import TableServiceOperator
 from sluice.airflow.table_services_dag import build_table_services_dag
 from sluice.errors import PipelineFileError
 from sluice.pipeline import (
@@ -62,6 +64,26 @@ def test_each_service_is_one_task(services: TableServices, operation: str, tasks
     assert (dag.max_active_runs, dag.max_active_tasks, dag.catchup) == (1, 1, False)
     by_weight = sorted(dag.tasks, key=lambda t: -t.priority_weight)
     assert [t.task_id for t in by_weight][-3:] == ["cleaning", "metadata_compaction", "archiving"]
+
+
+def test_a_pipeline_that_names_a_version_has_a_task_for_it_which_runs_when_a_person_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hudi = Hudi(path="/lake/orders", schema="id BIGINT", table_version=6)
+    given = {"source": Source(kafka=Kafka(topics="orders")), "sink": Sink(hudi=hudi)}
+    dag = build_table_services_dag(
+        Pipeline(name="orders", table_services=TableServices(), **given), auto_register=False
+    )
+    assert dag is not None
+    assert dag.params.dump() == {"table_version": False}, "a run of the schedule doesn't ask for it"
+    task = dag.get_task("table_version")
+    assert task.priority_weight < min(t.priority_weight for t in dag.tasks if t is not task)
+    asked: list[Any] = []
+    monkeypatch.setattr(TableServiceOperator, "execute", lambda _self, context: asked.append(context))
+    with pytest.raises(AirflowSkipException):
+        task.execute({"params": {"table_version": False}})
+    task.execute({"params": {"table_version": True}})
+    assert len(asked) == 1
 
 
 def test_without_the_section_there_is_no_second_dag() -> None:

@@ -46,7 +46,7 @@ class SimMachine:
     def now(self) -> datetime:
         return self._world.clock + self._process.skew
 
-    def is_gone(self, holder: str) -> bool:
+    def is_gone(self, holder: str, wait: float = 5.0) -> bool:
         return all(p.name != holder for p in self._world.processes)
 
 

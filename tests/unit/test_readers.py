@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
 from sluice.errors import ActionRequiredError
 from sluice.sinks.hudi.readers import READERS, Facts, verdict, verdicts
+from sluice.sinks.hudi.versions import NOTE, begun_change
 
 from ..guarantees.harness.flow import invoke
 
@@ -65,10 +68,9 @@ def test_a_reader_that_needs_base_files_may_lack_what_is_not_compacted(tmp_path,
 
 def test_it_says_what_would_have_to_change():
     assert verdict("athena", APPEND).needed == (
-        "it doesn't know table version 9: load a new table with table_version 6, by a pipeline with another name and "
-        "path",
+        "it doesn't know table version 9: set table_version to 6, and run `sluice service table_version`",
     )
-    assert "table_version 8" in verdict("emr", APPEND).needed[0]
+    assert "table_version to 8" in verdict("emr", APPEND).needed[0]
     upsert = Facts(version=8, merges=True, uncompacted=0, newest_needed=False)
     assert "upserts, which needs version 8" in verdict("athena", upsert).needed[0]
     partial = Facts(version=9, merges=True, uncompacted=2, newest_needed=True)
@@ -95,6 +97,12 @@ def test_the_page_has_the_same_versions():
     assert READERS["spark-hudi-1.1"].versions == READERS["spark-hudi-1.2"].versions  # one column of the page
 
 
+def _meta(properties: dict[str, str]) -> Any:
+    """A meta client of Hudi's, as far as the note of a change asks it."""
+    config = SimpleNamespace(getProps=lambda: SimpleNamespace(getProperty=properties.get))
+    return SimpleNamespace(getTableConfig=lambda: config, getBasePath=lambda: "/lake/t")
+
+
 def test_the_command(tmp_path):
     path = table(tmp_path, "COPY_ON_WRITE", 8)
     file = tmp_path / "p.yaml"
@@ -107,7 +115,13 @@ def test_the_command(tmp_path):
     assert invoke("doctor", str(file)).exit_code == 0
     refused = invoke("doctor", str(file), "--reader", "athena")
     assert refused.exit_code == 1
-    assert "athena: it doesn't know table version 8: load a new table with table_version 6" in refused.output
+    assert "athena: it doesn't know table version 8: set table_version to 6, and run `sluice service" in refused.output
     assert invoke("doctor", str(file), "--reader", "emr").exit_code == 0
     with pytest.raises(ActionRequiredError, match=r"No reader is known as presto.*spark-hudi-0.15"):
         raise invoke("doctor", str(file), "--reader", "presto").exception or AssertionError
+    with (path / ".hoodie" / "hoodie.properties").open("a") as settings:
+        settings.write(f"{NOTE}={{}}\n")
+    with pytest.raises(ActionRequiredError, match=r"version is being changed.*run it again"):
+        raise invoke("doctor", str(file), "--reader", "emr").exception or AssertionError
+    with pytest.raises(ActionRequiredError, match=f"setting {NOTE} can't be read: to: Field required"):
+        begun_change(_meta({NOTE: "{}"}))

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from sluice.pipeline import Catalog, Glue, HiveMetastore, Hudi, Kafka, Pipeline, Sink, Source, TableServices
-from sluice.protocol.services import IN_ONE_STEP, PLANNED, SERVICES
+from sluice.protocol.services import BY_HAND, IN_ONE_STEP, PLANNED, SERVICES
 from sluice.sinks.hudi.catalog_sync import sync_options
 from sluice.sinks.hudi.services import STEPS, ServiceClient, service_options
 from sluice.sinks.hudi.strays import instant_in
@@ -45,7 +45,7 @@ def test_what_hudi_would_refuse_is_refused_at_once(wrong: dict[str, Any]):
 
 def test_hudi_carries_out_each_service_of_one_step():
     assert set(STEPS) == set(IN_ONE_STEP)
-    assert (*PLANNED, *IN_ONE_STEP) == SERVICES, "they run in this order"
+    assert (*PLANNED, *IN_ONE_STEP, *BY_HAND) == SERVICES, "they run in this order"
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, WRITER, abort, ack, end, envelope, start
+from protocol_messages import INSTANT, TABLE, TIME, WRITER, abort, ack, end, envelope, start
 
+from sluice.connectors.sink import VersionChangingError
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import services
 from sluice.coordinator.services import Services
-from sluice.coordinator.session import Committed, Run
+from sluice.coordinator.session import Committed, Run, Session
+from sluice.coordinator.turns import Turns
+from sluice.coordinator.version_change import VersionChanges
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.pipeline.services import TableServices
 from sluice.protocol.commit_note import NO_NOTE
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.services import IN_ONE_STEP
 from sluice.protocol.transaction import State, TableLog
+from sluice.protocol.version_change import BegunChange
 
 SERVICE = start(INSTANT, ranges=0, service="cleaning")
 
@@ -277,3 +281,153 @@ def test_a_service_sends_nothing_while_anything_else_is_to_be_done_first(parts, 
     control = _Raced()
     assert _begun(control, monkeypatch, **parts)[0] == found
     assert control.sent == []
+
+
+# A service that was left -----------------------------------------------------------------------------------------
+
+
+def _turns(gone: str, *, runs: bool = True) -> Turns:
+    """Turns on a machine on which one process has ended."""
+    machine = SimpleNamespace(
+        steady=lambda: 0.0, now=lambda: TIME, seen={}, is_gone=lambda holder, _wait: holder == gone
+    )
+    control = SimpleNamespace(commit_timeout=timedelta(minutes=10), clock_wait=timedelta(minutes=5))
+    pipeline = SimpleNamespace(table_services=None, control=control)
+    session: Any = SimpleNamespace(machine=machine, pipeline=pipeline, table_id=TABLE)
+    return Turns(session, lambda _dag, _run: runs)
+
+
+OPEN = start(INSTANT, ranges=0, kind="service", service="cleaning", process="cli")
+LEASE = end(INSTANT, holder="jvm")
+LATE = LEASE.model_copy(update={"time": TIME - timedelta(minutes=16)})
+
+
+@pytest.mark.parametrize(
+    ("messages", "gone", "is_waited_for"),
+    [
+        ((OPEN,), "", True),
+        ((OPEN,), "cli", False),
+        ((OPEN.model_copy(update={"process": None}),), "cli", True),
+        ((OPEN, LEASE), "cli", True),  # its JVM may still be at it
+        ((OPEN, LEASE), "jvm", False),
+        ((OPEN, LATE), "", False),
+        ((OPEN.model_copy(update={"service": "compaction"}), LATE), "", True),  # its job renews no lease
+        ((OPEN.model_copy(update={"service": "compaction"}), LEASE), "jvm", False),
+        ((start(INSTANT, process="cli"),), "cli", True),
+    ],
+    ids=[
+        "it runs", "it has ended", "it isn't named", "only the command has ended", "its JVM has ended",
+        "it renews its lease no more", "a Spark job", "a Spark job that has ended", "an interval",
+    ],
+)  # fmt: skip
+def test_a_service_whose_process_has_ended_is_not_waited_for(messages, gone, is_waited_for):
+    log = TableLog(TABLE).extend(enumerate(messages))
+    assert (_turns(gone).held_by_another(log, Run("dag", "another")) is not None) is is_waited_for
+    assert _turns(gone, runs=False).held_by_another(log, Run("dag", "another")) is None
+
+
+# A table that can't be read, since its version is being changed ----------------------------------------------------
+
+BEGUN = BegunChange(
+    to=6, schema_avro="{}", known_as=TABLE, control_topic="control", control_offset=1, epoch=8, signed_from={}
+)
+CHANGES = start(INSTANT, ranges=0, kind="service", service="table_version", process="cli", oldest_unsettled=0)
+NEXT = "20260101000000009"
+
+
+class _Changing(_Raced):
+    """The control topic of a table whose change was begun at offset 1."""
+
+    topic, topic_id = "control", None
+
+    def table_log(self, table: str, first: int) -> TableLog:
+        log = TableLog(table)
+        return log.extend((i, m) for i, m in enumerate(self.sent) if i >= first)
+
+
+def _continued(control: _Changing, begun: BegunChange | None = BEGUN, gone: str = "jvm") -> Any:
+    """What comes of one try to complete a change."""
+    session: Any = Session.__new__(Session)
+    session.pipeline = SimpleNamespace(
+        source=SimpleNamespace(name="kafka"),
+        sink=SimpleNamespace(name="hudi"),
+        control=SimpleNamespace(commit_timeout=timedelta(minutes=10), clock_wait=timedelta(minutes=5)),
+        table_services=None,
+    )
+    session.control, session.table_id = control, TABLE
+    session.machine = SimpleNamespace(
+        steady=lambda: 0.0, now=lambda: TIME, seen={}, is_gone=lambda holder, _wait=0: holder == gone
+    )
+    run = Run("sluice", "by-hand-2", process="cli 2")
+    change: Any = SimpleNamespace(begun=lambda: begun, process="jvm 2", writer=WRITER, new_instant=lambda: NEXT)
+    return VersionChanges(session, Turns(session, lambda _dag, _run: True), run).try_continue(change)
+
+
+EARLIER_INTERVAL = start("20250101000000000")
+
+
+def test_an_interrupted_change_is_continued_by_the_control_topic_alone_from_where_it_began():
+    control = _Changing(EARLIER_INTERVAL, CHANGES, LEASE)
+    assert _continued(control) is None  # what was left is ended first
+    assert control.types()[3:] == ["END-COMMIT", "ABORT-COMMIT"]
+    lease = _continued(control)
+    begun = control.sent[-1]
+    assert lease.transaction.start == begun
+    assert lease.transaction.state is State.OPEN
+    assert (begun.service, begun.epoch, begun.process) == ("table_version", 9, "cli 2")
+    assert begun.oldest_unsettled == 0, "what was open before the change is looked for by later intervals"
+
+
+def test_a_change_that_is_under_way_is_waited_for_and_one_that_has_ended_is_looked_at_again():
+    control = _Changing(EARLIER_INTERVAL, CHANGES, LEASE)
+    assert _continued(control, gone="").id == INSTANT
+    assert _continued(control, begun=None) is None
+    assert control.types()[3:] == []
+
+
+def test_a_change_of_another_topic_or_table_is_not_continued():
+    control = _Changing(EARLIER_INTERVAL, CHANGES, LEASE)
+    for other in ({"control_topic": "another"}, {"known_as": "file:///elsewhere"}):
+        with pytest.raises(ActionRequiredError, match="was begun with another"):
+            _continued(control, BEGUN.model_copy(update=other))
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_start():
+    control = _Changing(EARLIER_INTERVAL, abort(EARLIER_INTERVAL.transaction))
+    control.topic_id = "new"
+    lease = _continued(control, BEGUN.model_copy(update={"control_topic_id": "old"}))
+    assert [t.id for t in lease.table_log.transactions.values()] == [EARLIER_INTERVAL.transaction, NEXT]
+
+
+def test_a_service_that_finds_a_change_waits_for_it_and_fails_where_it_was_left():
+    error = VersionChangingError("It is being changed.", next_step="wait.")
+    error.begun = BEGUN
+    held = TableLog(TABLE).extend([(1, CHANGES)]).get(INSTANT)
+
+    def refuse() -> Any:
+        raise error
+
+    made = _services([])
+    holders: list[Any] = [held, None, None]
+    made._session.table = refuse
+    made._turns = SimpleNamespace(
+        wait_for=lambda found, until: made.waited.append(found), changing_version=lambda *_: holders.pop(0)
+    )
+    with pytest.raises(VersionChangingError), made._leased(Run("dag", "run"), "cleaning"):
+        raise AssertionError("it has begun")
+    assert (made.waited, holders) == ([held], [None])
+
+
+def test_what_was_overtaken_takes_no_further_step():
+    control = _Control(CHANGES, LEASE)
+    lease = _lease(control)
+    lease.require_held("jvm")
+    control.send(end(INSTANT, holder="jvm 2", takes_over=1))
+    with pytest.raises(IntervalError, match="lost its hold"):
+        lease.require_held("jvm")
+    lease.require_held("jvm 2")
+    assert lease._send_lease("jvm") is False, "nor does it take the lease back"
+    assert control.types()[2:] == ["END-COMMIT"]
+    control.send(abort(INSTANT, lease_offset=2))
+    with pytest.raises(IntervalError, match="lost its hold"):
+        lease.require_held("jvm 2")

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from sluice.protocol.services import Service
 
 
+CHANGE_VERSION = "table_version"
+"""The field of the trigger form that asks for the service `table_version`."""
+
+
 def services_of(pipeline: Pipeline) -> Services:
     """The pipeline's table services, with the connections that its intervals use.
 
@@ -62,6 +66,20 @@ class TableServiceOperator(BaseOperator):
             outcome = services_of(self.pipeline).run(run_of(context), self.service)
         context["ti"].xcom_push(key=NOTE_KEY, value=outcome.summary)
         return outcome.summary
+
+
+class TableVersionOperator(TableServiceOperator):
+    """A change of the table's version, in a run whose trigger form asks for it."""
+
+    def execute(self, context: Context) -> str:
+        """Run the service, as `TableServiceOperator`.
+
+        Raises:
+            AirflowSkipException: the run doesn't ask for it.
+        """
+        if not context["params"][CHANGE_VERSION]:
+            raise AirflowSkipException("This run doesn't ask for a change of the table's version.")
+        return super().execute(context)
 
 
 class SparkServiceOperator(SparkSubmitOperator):

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from sluice.airflow.failures import task_defaults
-from sluice.airflow.services import SparkServiceOperator, TableServiceOperator
+from sluice.airflow.services import (
+    CHANGE_VERSION,
+    SparkServiceOperator,
+    TableServiceOperator,
+    TableVersionOperator,
+)
 from sluice.airflow.timetables import timetable_of
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
@@ -19,6 +24,7 @@ from sluice.protocol.services import IN_ONE_STEP, SERVICES
 
 _TO_START = timedelta(minutes=10)  # a JVM, and a Spark application until it is under way
 _FIRST = len(SERVICES)
+_LAST = 0  # a change of the version comes after the compaction, which it would do itself else
 
 
 def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG | None:
@@ -34,6 +40,7 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
     services = pipeline.table_services
     if services is None:
         return None
+    names_version = pipeline.sink.options.names_version
     with DAG(
         dag_id=pipeline.services_dag_id,
         description=f"Table services of {pipeline.table_id}",
@@ -41,6 +48,7 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         schedule=timetable_of(services.schedule, pipeline.timezone, "table_services.schedule"),
         start_date=pipeline.start_date,
         catchup=False,
+        params={CHANGE_VERSION: _change_version()} if names_version else None,
         max_active_runs=1,
         max_active_tasks=1,
         is_paused_upon_creation=pipeline.paused,
@@ -60,7 +68,22 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
                 service=service,
                 priority_weight=weight,
             )
+        if names_version:
+            TableVersionOperator(
+                task_id="table_version", pipeline=pipeline, service="table_version", priority_weight=_LAST
+            )
     return dag
+
+
+def _change_version() -> Param:
+    """The field of the trigger form; a run of the schedule has its default."""
+    return Param(
+        False,
+        type="boolean",
+        title="Change the table's version",
+        description_md="Bring the table to the `table_version` of the pipeline's file. Otherwise the task of that name "
+        "is skipped.",
+    )
 
 
 def _in_words(pipeline: Pipeline, services: TableServices) -> str:

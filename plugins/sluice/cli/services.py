@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from datetime import UTC, datetime
 from typing import Annotated
@@ -13,6 +14,7 @@ from sluice.cli.output import say
 from sluice.cli.places import PipelineFile, settings
 from sluice.errors import SluiceError
 from sluice.pipeline import load_pipeline
+from sluice.process import identity
 from sluice.protocol.services import PLANNED, SERVICES
 
 _NAMES = f"{', '.join(SERVICES[:-1])} or {SERVICES[-1]}."
@@ -33,7 +35,7 @@ def service(
     pipeline = load_pipeline(file)
     source, control = settings(pipeline)
     services = Services(pipeline, source, control)
-    this = Run("sluice", f"{BY_HAND}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    this = Run("sluice", f"{BY_HAND}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}", process=identity(os.getpid()))
     if name not in PLANNED:
         say(services.run(this, name).summary)
         return

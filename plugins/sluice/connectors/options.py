@@ -236,6 +236,11 @@ class SinkOptions(Section):
         return None
 
     @property
+    def names_version(self) -> bool:
+        """Whether it says which version of its format the table is to have, for the service `table_version`."""
+        return False
+
+    @property
     def rows_are_told_apart(self) -> bool:
         """Whether `table_rows` gives each row's interval or record; else all are compared at once."""
         return not self.capabilities.upsert

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -14,9 +14,20 @@ from sluice.protocol.mapping import ClusterTopics, topics_of
 from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.quarantine import Quarantined
+from sluice.protocol.version_change import BegunChange
 from sluice.records.plan import RecordPlan
 
 InstantState = Literal["absent", "pending", "completed"]
+
+
+class VersionChangingError(ActionRequiredError):
+    """The table's version is being changed, or the change was interrupted: the table can't be read until it is done.
+
+    Attributes:
+        begun: the change, by the note in the table's settings.
+    """
+
+    begun: BegunChange
 
 
 @dataclass
@@ -457,6 +468,81 @@ class TakesOver(Protocol):
             ActionRequiredError: the other loader's files don't show which records are there.
         """
         ...
+
+
+class VersionChange(Protocol):
+    """A table whose version is to be changed, in whatever version it is, and opened by one process.
+
+    Raises (all methods):
+        RetryableError: the storage doesn't answer.
+        ActionRequiredError: it may not be used.
+    """
+
+    @property
+    def process(self) -> str:
+        """The process that does it, as returned by `sluice.process.identity`."""
+        ...
+
+    @property
+    def writer(self) -> TableSpec:
+        """The table for the service's START-COMMIT, with the schema of its rows."""
+        ...
+
+    @property
+    def to(self) -> int:
+        """The version that the pipeline names."""
+        ...
+
+    @property
+    def table(self) -> Table | None:
+        """The table; None where a change has begun, which is completed first: until then it can't be read."""
+        ...
+
+    def begun(self) -> BegunChange | None:
+        """The change that has begun and not ended, as the table's settings say it now."""
+        ...
+
+    def new_instant(self) -> str:
+        """A new instant, for a table that can't be read. Nothing is written."""
+        ...
+
+    def carry_out(self, note: BegunChange, fence: Callable[[], None]) -> str:
+        """Change the table's version, or complete a change that was begun; what was done, as a sentence.
+
+        Args:
+            note: goes into the table's settings before the first step, and out of them after the last.
+            fence: is called before each step, and raises where another process has taken the table over.
+
+        Raises:
+            ActionRequiredError: what is on the timeline forbids it; nothing was changed.
+        """
+        ...
+
+
+@runtime_checkable
+class ChangesVersion(Protocol):
+    """A sink whose tables can be changed to another version of their format (capability `services`)."""
+
+    def open_to_change_version(self) -> AbstractContextManager[VersionChange]:
+        """The table, for the service `table_version`.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+            ActionRequiredError: the pipeline names no version, or there is no table, or neither can be that of the
+                other.
+        """
+        ...
+
+
+def version_changer_of(sink: Sink[Any]) -> ChangesVersion:
+    """The sink, known to change its tables' versions.
+
+    Raises:
+        ActionRequiredError: it doesn't.
+    """
+    if not isinstance(sink, ChangesVersion):
+        raise _lacks(sink, ChangesVersion, "service table_version")
+    return sink
 
 
 def quarantine_of(sink: Sink[T]) -> KeepsQuarantine[T]:

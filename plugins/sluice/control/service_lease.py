@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,6 +38,7 @@ class ServiceLease:
     table_log: TableLog
     transaction: Transaction
     now: Callable[[], datetime] = _now
+    _turn: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     @classmethod
     def at(
@@ -76,6 +77,32 @@ class ServiceLease:
         self.control.extend(self.table_log)
         if self.transaction.state is not State.OPEN:
             raise self.lost()
+
+    def require_held(self, holder: str) -> None:
+        """Check again that the service still holds the table, before a step after `decide`.
+
+        Args:
+            holder: as for `decide`.
+
+        Raises:
+            IntervalError: another process has ended it, or taken its lease over.
+        """
+        with self._turn:
+            self.control.extend(self.table_log)
+            lease = self.transaction.lease
+            is_held = self.transaction.state is State.DECIDED and lease is not None and lease.holder == holder
+        if not is_held:
+            raise self.lost()
+
+    def end_left(self, holder: str, reason: str) -> None:
+        """Take the lease over from a process that has left it, and end its service, whose work is to be done again.
+
+        Args:
+            holder: the process that does so.
+            reason: for ABORT-COMMIT.
+        """
+        if self._send_lease(holder, takes_over=True):
+            self.give_up(reason)
 
     def lost(self) -> IntervalError:
         """The error of a service whose transaction no longer holds the table."""
@@ -124,12 +151,16 @@ class ServiceLease:
             except SluiceError as error:  # there is time for another try before the lease expires
                 log.warning("the lease on the table was not renewed", reason=str(error))
 
-    def _send_lease(self, holder: str) -> bool:
-        """Send END-COMMIT, replacing the last one if any; returns whether it counts."""
-        envelope, last = self._envelope(), self.transaction.lease_offset
-        offset = self.control.send(EndCommit(**envelope, reported=(), holder=holder, takes_over=last))
-        self.control.extend(self.table_log)
-        return self.transaction.lease_offset == offset
+    def _send_lease(self, holder: str, *, takes_over: bool = False) -> bool:
+        """Send END-COMMIT, replacing the holder's last one or, to take over, another's; returns whether it counts."""
+        with self._turn:
+            lease = self.transaction.lease
+            if lease is not None and lease.holder != holder and not takes_over:
+                return False  # `require_held` has seen it
+            envelope, last = self._envelope(), self.transaction.lease_offset
+            offset = self.control.send(EndCommit(**envelope, reported=(), holder=holder, takes_over=last))
+            self.control.extend(self.table_log)
+            return self.transaction.lease_offset == offset
 
     def acknowledge(self) -> None:
         """Send ACK-COMMIT: the service has ended, and the next transaction may have the table."""

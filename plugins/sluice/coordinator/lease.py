@@ -38,10 +38,16 @@ class Leases:
         """Whether the lease is this process's own, and has not run out."""
         return offset in self._own and self._machine.steady() - self._own[offset] < self._timeout.total_seconds()
 
-    def is_free(self, offset: int, lease: EndCommit) -> bool:
-        """Whether another process's lease may be taken over: given back, left by a dead process, or run out."""
+    def is_free(self, offset: int, lease: EndCommit, wait: float = 5.0) -> bool:
+        """Whether another process's lease may be taken over: given back, left by a dead process, or run out.
+
+        Args:
+            offset: of the END-COMMIT with which it was taken.
+            lease: that message.
+            wait: seconds to wait for the process's end.
+        """
         now = self._machine.steady()
         seen = now - self._machine.seen.setdefault((self._table, offset, lease.time), now)
         age = self._machine.now() - lease.time
         ran_out = seen >= self._timeout.total_seconds() or age >= self._timeout + self._skew
-        return lease.released or ran_out or self._machine.is_gone(lease.holder)
+        return lease.released or ran_out or self._machine.is_gone(lease.holder, wait)

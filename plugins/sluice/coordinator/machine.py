@@ -32,8 +32,13 @@ class Machine(Protocol):
         """The time of the wall clock, which can be set."""
         ...
 
-    def is_gone(self, holder: str) -> bool:
-        """Whether a process has ended for certain, by its name (`sluice.process.identity`)."""
+    def is_gone(self, holder: str, wait: float = 5.0) -> bool:
+        """Whether a process has ended for certain, by its name (`sluice.process.identity`).
+
+        Args:
+            holder: its name.
+            wait: seconds to wait for its end.
+        """
         ...
 
 
@@ -51,9 +56,9 @@ class ThisMachine:
         """See `Machine`."""
         return datetime.now(UTC)
 
-    def is_gone(self, holder: str) -> bool:
+    def is_gone(self, holder: str, wait: float = 5.0) -> bool:
         """See `Machine`."""
-        return process.is_gone(holder)
+        return process.is_gone(holder, wait)
 
 
 THIS_MACHINE = ThisMachine()

@@ -8,17 +8,20 @@ compaction is carried out by the service's next run, that of a clustering is tak
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
 
-from sluice.connectors.sink import Table, shared_timeline_of
+from sluice.connectors.sink import Table, VersionChange, VersionChangingError, shared_timeline_of, version_changer_of
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.parts import Parts, parts_of
 from sluice.coordinator.session import Outcome, Run, Session
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning, Turns
+from sluice.coordinator.version_change import VersionChanges
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.jvm.gateway import Jvm
@@ -28,10 +31,12 @@ from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.services import Service
+from sluice.protocol.services import BY_HAND, Service
 from sluice.protocol.transaction import State, Transaction
+from sluice.protocol.version_change import BegunChange
 
 _LONGEST_REASON = 2000  # characters of an ABORT-COMMIT
+_Opened = TypeVar("_Opened")
 
 
 @dataclass(frozen=True)
@@ -89,21 +94,46 @@ class Services:
                 `table_services.timeout`; nothing is lost, and the next run does the work.
             ActionRequiredError: the sink has no such service.
         """
+        if service in BY_HAND:
+            return self._change_version(run, service)
         with self._leased(run, service) as (table, lease):
             client = shared_timeline_of(table).maintenance()
-            reach("service.before_end_commit")
-            lease.decide(table.process)
-            reach("service.after_end_commit")
-            every = self._session.pipeline.control.commit_timeout.total_seconds() / 4
-            with lease.renewed(table.process, every, self._settings.timeout):
-                reach("service.during_work")
+            every = self._session.pipeline.control.commit_timeout / 4
+            with _worked(lease, table.process, every, self._settings.timeout):
                 summary = client.carry_out(service)
-            reach("service.before_ack_commit")
-            lease.acknowledge()
-            if lease.transaction.state is not State.COMMITTED:
-                raise lease.lost()
         log.info("table service ended", service=service, table=self._session.table_id, summary=summary)
         return Outcome("committed", summary, lease.transaction.id)
+
+    def _change_version(self, run: Run, service: Service) -> Outcome:
+        """Bring the table to the pipeline's version; a change that was begun is completed first, whatever it leads to.
+
+        Raises:
+            RetryableError, IntervalError, ActionRequiredError: as `run`.
+        """
+        self._require(service)
+        while True:
+            outcome, is_done = self._change_once(run, service)
+            if is_done:
+                return outcome
+
+    def _change_once(self, run: Run, service: Service) -> tuple[Outcome, bool]:
+        """One change, and whether the table has the pipeline's version then."""
+        changes = VersionChanges(self._session, self._turns, run)
+
+        def begin(change: VersionChange) -> ServiceLease | Transaction | None:
+            if change.table is None:
+                return changes.try_continue(change)
+            return self._try_begin(change.table, run, service)
+
+        opened = version_changer_of(self._session.sink).open_to_change_version
+        every = self._session.pipeline.control.commit_timeout / 4
+        with self._held(run, service, opened, begin) as (change, lease):
+            process, note = change.process, changes.note(change, lease)
+            with _worked(lease, process, every, self._settings.timeout):
+                summary = change.carry_out(note, lambda: lease.require_held(process))
+            is_done = note.to == change.to
+        log.info("table service ended", service=service, table=self._session.table_id, summary=summary)
+        return Outcome("committed", summary, lease.transaction.id), is_done
 
     def plan(self, run: Run, service: Service) -> Planned | Outcome:
         """Plan a compaction or clustering, and hold the table for the Spark job that carries it out.
@@ -152,6 +182,11 @@ class Services:
     @contextmanager
     def _leased(self, run: Run, service: Service) -> Iterator[tuple[Table, ServiceLease]]:
         """The table, once no interval holds it any more, held for the service; given up where the block fails."""
+        self._require(service)
+        with self._held(run, service, self._session.table, lambda table: self._try_begin(table, run, service)) as held:
+            yield held
+
+    def _require(self, service: Service) -> None:
         sink = self._session.pipeline.sink
         if service not in sink.capabilities.services:
             raise ActionRequiredError(
@@ -159,14 +194,32 @@ class Services:
                 next_step=f"name one of these: {', '.join(sorted(sink.capabilities.services)) or 'there are none'}.",
                 table=self._session.table_id,
             )
+
+    @contextmanager
+    def _held(
+        self,
+        run: Run,
+        service: Service,
+        opened: Callable[[], AbstractContextManager[_Opened]],
+        begin: Callable[[_Opened], ServiceLease | Transaction | None],
+    ) -> Iterator[tuple[_Opened, ServiceLease]]:
+        """What is opened, with the lease that `begin` gives once no other transaction holds the table."""
         self._session.control.ensure()
         until = self._session.machine.steady() + self._settings.wait.total_seconds()
+        left: BegunChange | None = None
         while True:
-            with self._session.table() as table:
-                found = self._try_begin(table, run, service)
+            with ExitStack() as stack:
+                try:
+                    one = stack.enter_context(opened())
+                    found = begin(one)
+                except VersionChangingError as error:
+                    found = self._turns.changing_version(error, run)
+                    if found is None and error.begun == left:
+                        raise  # it is there though no transaction holds the table any more
+                    left = error.begun
                 if isinstance(found, ServiceLease):
                     with _given_up_on_error(found):
-                        yield table, found
+                        yield one, found
                     return
             if found is not None:
                 self._turns.wait_for(found, until)
@@ -198,6 +251,7 @@ class Services:
             source=session.pipeline.source.name,
             sink=session.pipeline.sink.name,
             writer=shared_timeline_of(table).maintenance().writer,
+            process=run.process,
         )
         reach("service.before_start_commit")
         offset = session.control.send(start)
@@ -218,6 +272,25 @@ class Services:
             service=service,
             wait=str(self._settings.wait),
         )
+
+
+@contextmanager
+def _worked(lease: ServiceLease, process: str, every: timedelta, longest: timedelta) -> Iterator[None]:
+    """END-COMMIT before the work of a service that holds the table, and ACK-COMMIT after it.
+
+    Raises:
+        IntervalError: another process has taken the table over.
+    """
+    reach("service.before_end_commit")
+    lease.decide(process)
+    reach("service.after_end_commit")
+    with lease.renewed(process, every.total_seconds(), longest):
+        reach("service.during_work")
+        yield
+    reach("service.before_ack_commit")
+    lease.acknowledge()
+    if lease.transaction.state is not State.COMMITTED:
+        raise lease.lost()
 
 
 @contextmanager

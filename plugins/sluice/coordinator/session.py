@@ -30,16 +30,22 @@ from sluice.protocol.standing import Standing
 from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
 from sluice.protocol.streams import Followed, bounded
-from sluice.protocol.transaction import Transaction
+from sluice.protocol.transaction import TableLog, Transaction
+from sluice.protocol.version_change import BegunChange
 
 
 @dataclass(frozen=True)
 class Run:
-    """The DAG run that is this interval, and what it is asked to do."""
+    """The DAG run that is this interval, and what it is asked to do.
+
+    Attributes:
+        process: of a table service by hand, the process that waits for its end, by `sluice.process.identity`.
+    """
 
     dag_id: str
     run_id: str
     request: Request = field(default_factory=Request)
+    process: str | None = None
 
 
 @dataclass(frozen=True)
@@ -339,6 +345,27 @@ class Session:
         """The control topic of the last commit where it isn't this one. Earlier releases didn't note its name."""
         topic = note.control_topic or self.pipeline.control.topic or SHARED_CONTROL_TOPIC
         return str(topic) if topic != self.control.topic else None
+
+    def log_of_change(self, begun: BegunChange) -> TableLog:
+        """What the control topic tells since the last attempt at a change of the table's version, by its note.
+
+        Raises:
+            RetryableError: Kafka doesn't answer.
+            ActionRequiredError: the change was begun on another control topic, or under another name of the table.
+        """
+        names = {"control topic": (begun.control_topic, self.control.topic), "path": (begun.known_as, self.table_id)}
+        for what, (noted, own) in names.items():
+            if noted != own:
+                raise ActionRequiredError(
+                    f"The change of the table's version was begun with another {what} in the pipeline's file.",
+                    next_step=f"set it back to {noted}, run `sluice service table_version`, and change it then.",
+                    table=self.table_id,
+                    now=own,
+                )
+        is_made_again = begun.control_topic_id is not None and begun.control_topic_id != self.control.topic_id
+        for signed, after in begun.signed_from.items():
+            self.control.signatures.require(self.table_id, -1 if is_made_again else after, signed)
+        return self.control.table_log(self.table_id, 0 if is_made_again else begun.control_offset)
 
     def on_control_topic(self, topic: str) -> Session:
         """The same clusters and table, on another control topic."""

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from sluice import __version__
-from sluice.connectors.sink import Ended, LooksAhead, SharedTimeline, Table, shared_timeline_of
+from sluice.connectors.sink import (
+    Ended,
+    LooksAhead,
+    SharedTimeline,
+    Table,
+    VersionChangingError,
+    shared_timeline_of,
+)
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.mending import finish_rollbacks, mend, opened_in, warn_of_pending
 from sluice.coordinator.move import Mover
@@ -32,6 +39,7 @@ from sluice.protocol.standing import Standing, standing_after
 from sluice.protocol.state import ClusterState, summarize
 from sluice.protocol.taken_back import taken_back
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.protocol.version_change import BegunChange
 from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
@@ -61,8 +69,18 @@ class Starter:
         if run.request.dry_run:
             return self._only_plan(run)
         self._session.control.ensure()
+        left: BegunChange | None = None
         while True:
-            started = self._start_unless_held(run)
+            try:
+                started = self._start_unless_held(run)
+            except VersionChangingError as error:
+                holder = self._turns.changing_version(error, run)
+                if holder is None and error.begun == left:
+                    raise  # it is there though no transaction holds the table any more
+                left = error.begun
+                if holder is not None:
+                    self._turns.wait_for(holder)
+                continue
             if not isinstance(started, Transaction):
                 return started
             self._turns.wait_for(started)

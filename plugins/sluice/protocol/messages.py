@@ -274,6 +274,8 @@ class StartCommit(_Message):
             before the first, and of an earlier release.
         passed_over: offsets that a correction excludes from reading.
         service: the table service of a `service` transaction.
+        process: the process that began a service by hand and waits for its end, by `sluice.process.identity`; None
+            where a scheduler knows whether the run has ended.
         records: how a record becomes a row of the writer's schema.
         placement: how an upsert finds the file group of a key.
         emptied_at: the position at which a truncate emptied the source's table: changes before it are void.
@@ -299,6 +301,7 @@ class StartCommit(_Message):
     records_before: tuple[int, ...] = ()
     passed_over: tuple[PlannedRange, ...] = ()
     service: str | None = None
+    process: str | None = None
     source: str = "kafka"
     sink: str = "hudi"
     read_position: int

@@ -18,9 +18,18 @@ from sluice.sinks.hudi.clock import LONGEST_WAIT
 from sluice.sinks.hudi.creation import create_table, table_exists
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.metadata_table import meta_client
-from sluice.sinks.hudi.options import NEWEST_VERSION, PARTIAL_UPDATES, TABLE_VERSION, VERSIONS, needs_newest_version
+from sluice.sinks.hudi.options import (
+    FIRST_OF_UPSERTS,
+    NEWEST_VERSION,
+    PARTIAL_UPDATES,
+    TABLE_VERSION,
+    VERSIONS,
+    needs_newest_version,
+)
 from sluice.sinks.hudi.schema_cache import hold_metadata_schema
 from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.hudi.version_change import HudiVersionChange
+from sluice.sinks.hudi.versions import begun_change, require_no_change, version_of
 from sluice.sinks.hudi.write_config import COLUMN_STATS
 
 _MERGE_SETTINGS = (PARTIAL_UPDATES, "hoodie.record.merge.property.")
@@ -49,10 +58,57 @@ def open_table(
         if not table_exists(jvm, writer):
             create_table(jvm, writer)
         meta = meta_client(jvm.jvm, jvm.storage, writer.path)
+    require_no_change(meta, writer.path)
     _check_configuration(meta, writer)
     _check_version(meta, writer)
     wanted = {**_merging(writer), **_ordering(meta, writer), **_encoding(meta, writer)}
     meta = _with_settings(jvm, meta, writer, wanted)
+    return _opened(jvm, meta, writer, clock_wait, services)
+
+
+def open_to_change_version(
+    jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta, services: TableServices | None
+) -> HudiVersionChange:
+    """Open a table for the service `table_version`, in whatever version it is; see `ChangesVersion`.
+
+    Args:
+        jvm: the JVM with Hudi.
+        writer: the pipeline's table, with the version to come among its options.
+        clock_wait: see `open_table`.
+        services: see `open_table`.
+
+    Raises:
+        ActionRequiredError: as `open_table`, or the pipeline names no version, or there is no table.
+    """
+    wanted = writer.options.get(TABLE_VERSION)
+    if wanted is None:
+        raise ActionRequiredError(
+            "The pipeline file doesn't say which version the table is to have.",
+            next_step="set sink.hudi.table_version, and run the service again.",
+            table=writer.path,
+        )
+    with hudi_errors("opening the table", table=writer.path):
+        hold_metadata_schema(jvm.jvm)
+        if not table_exists(jvm, writer):
+            raise ActionRequiredError(
+                "There is no table yet.",
+                next_step="run an interval: it creates the table with the pipeline's `table_version`.",
+                table=writer.path,
+            )
+        meta = meta_client(jvm.jvm, jvm.storage, writer.path)
+    _check_configuration(meta, writer)
+    begun = begun_change(meta)
+    if begun is not None:
+        return HudiVersionChange(jvm, meta, _as_the_table_has_it(meta, writer), int(wanted), None)
+    _check_change(meta, writer, int(wanted))
+    table = _opened(jvm, meta, writer, clock_wait, services)
+    return HudiVersionChange(jvm, meta, table.writer, int(wanted), table)
+
+
+def _opened(
+    jvm: HudiJvm, meta: Any, writer: TableSpec, clock_wait: timedelta, services: TableServices | None
+) -> HudiTable:
+    """The table with the schema of its last commit."""
     columns = _committed_columns(jvm, meta, writer)
     writer = _as_the_table_has_it(meta, writer)
     if columns is not None:
@@ -72,7 +128,7 @@ def _ordering(meta: Any, writer: TableSpec) -> dict[str, str]:
     Hudi 1.2 writes its present name alone. Hudi 1.0 doesn't know that name, and would take a key's latest write for its
     last version: seen with 1.0.2.
     """
-    earlier = writer.operation == "upsert" and writer.ordering_fields and _version(meta) < NEWEST_VERSION
+    earlier = writer.operation == "upsert" and writer.ordering_fields and version_of(meta) < NEWEST_VERSION
     return {_PRECOMBINE: writer.ordering_fields[0]} if earlier else {}
 
 
@@ -116,12 +172,8 @@ def _as_the_table_has_it(meta: Any, writer: TableSpec) -> TableSpec:
     kept = {URL_ENCODED: str(encoded).lower()} if encoded or URL_ENCODED in writer.options else {}
     statistics = meta.getTableConfig().getMetadataPartitions().contains("column_stats")
     found = {COLUMN_STATS: "true"} if statistics else {}
-    kept[TABLE_VERSION] = str(_version(meta))
+    kept[TABLE_VERSION] = str(version_of(meta))
     return writer.model_copy(update={"options": {**found, **writer.options, **kept}})
-
-
-def _version(meta: Any) -> int:
-    return int(meta.getTableConfig().getTableVersion().versionCode())
 
 
 def with_own_version(jvm: HudiJvm, writer: TableSpec) -> TableSpec:
@@ -129,27 +181,49 @@ def with_own_version(jvm: HudiJvm, writer: TableSpec) -> TableSpec:
     if not table_exists(jvm, writer):
         return writer
     with hudi_errors("reading the table's version", table=writer.path):
-        found = _version(meta_client(jvm.jvm, jvm.storage, writer.path))
+        found = version_of(meta_client(jvm.jvm, jvm.storage, writer.path))
     return writer.model_copy(update={"options": {**writer.options, TABLE_VERSION: str(found)}})
 
 
 def _check_version(meta: Any, writer: TableSpec) -> None:
     """Refuse a table whose version the pipeline can't write, or doesn't want."""
-    found = _version(meta)
+    found = version_of(meta)
     wanted = int(writer.options.get(TABLE_VERSION, found))
     if found not in VERSIONS:
         problem, next_step = "can't be written", f"upgrade it with Hudi's command line to one of {VERSIONS}"
     elif found != wanted:
-        problem, next_step = "isn't the pipeline's `table_version`", f"set table_version to {found}, or leave it out"
+        problem = "isn't the pipeline's `table_version`"
+        next_step = f"`sluice service table_version` changes it; or set table_version to {found}, or leave it out"
     elif found < NEWEST_VERSION and needs_newest_version(writer.options, writer.ordering_fields):
         problem = "has neither partial updates, for changes.format debezium, nor more than one ordering field"
-        next_step = f"upgrade it with Hudi's command line to {NEWEST_VERSION}"
+        next_step = f"set table_version to {NEWEST_VERSION}, and run `sluice service table_version`"
     else:
         return
     raise ActionRequiredError(
         f"The table has version {found}, which {problem}.",
         next_step=f"{next_step}; or write to another path. Nothing was changed.",
         table=writer.path,
+    )
+
+
+def _check_change(meta: Any, writer: TableSpec, wanted: int) -> None:
+    """Refuse a change of the table's version that Hudi can't make, or after which readers would misread the table."""
+    found = version_of(meta)
+    properties = meta.getTableConfig().getProps()
+    settings = [*writer.options, *(name for name in (PARTIAL_UPDATES,) if properties.getProperty(name) is not None)]
+    ordering = {*writer.ordering_fields, *map(str, meta.getTableConfig().getOrderingFields())}
+    if found not in VERSIONS:
+        problem, next_step = f"has version {found}, which isn't known here", f"use Hudi's command line, to {VERSIONS}"
+    elif wanted < FIRST_OF_UPSERTS and writer.operation == "upsert":
+        problem = f"is for upserts, which version {wanted} isn't: in it a log file's name doesn't say its instant"
+        next_step = f"set table_version to {FIRST_OF_UPSERTS} or {NEWEST_VERSION}"
+    elif wanted < NEWEST_VERSION and needs_newest_version(settings, ordering):
+        problem = f"has partial updates or more than one ordering field, which readers of version {wanted} misread"
+        next_step = f"set table_version to {NEWEST_VERSION}, or leave it out"
+    else:
+        return
+    raise ActionRequiredError(
+        f"The table {problem}.", next_step=f"{next_step}. Nothing was changed.", table=writer.path
     )
 
 

@@ -15,7 +15,7 @@ from sluice.connectors.options import SinkOptions
 from sluice.hoodie_options import by_present_names, refuse_others
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
-from sluice.protocol.services import IN_ONE_STEP
+from sluice.protocol.services import BY_HAND, IN_ONE_STEP
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import PRIVATE_HUDI, Options, TablePath, refuse_secrets, require_hoodie_names
@@ -26,7 +26,7 @@ _APPEND = SinkCapabilities(
     atomic_with_checkpoint=True,
     replaces_interval=True,
     quarantine=True,
-    services=frozenset({"clustering", *IN_ONE_STEP}),
+    services=frozenset({"clustering", *IN_ONE_STEP, *BY_HAND}),
     catalogs=True,
 )
 _UPSERT = SinkCapabilities(
@@ -35,7 +35,7 @@ _UPSERT = SinkCapabilities(
     delete=True,
     truncate=True,
     quarantine=True,
-    services=frozenset({"compaction", *IN_ONE_STEP}),
+    services=frozenset({"compaction", *IN_ONE_STEP, *BY_HAND}),
     catalogs=True,
     keeps_newer=True,
     keeps_unavailable=True,
@@ -84,8 +84,9 @@ class Hudi(SinkOptions):
     buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """With key_placement hashed: the number of file groups per table partition. It can't change later."""
     table_version: Literal[6, 8, 9] | None = None
-    """The version of a new table, for its whole life; docs/how-to/read-the-tables.md says which readers know which.
-    Default: 8; 9 for `changes.format: debezium` and more than one `ordering_field`. 6 is for append."""
+    """The version of a new table; docs/how-to/read-the-tables.md says which readers know which, and `sluice service
+    table_version` brings an existing table to it. Default: 8; 9 for `changes.format: debezium` and more than one
+    `ordering_field`. 6 is for append."""
     options: Options = Field(default_factory=dict)
     """Additional `hoodie.*` options, from the list in docs/hudi-options.md."""
 
@@ -105,6 +106,11 @@ class Hudi(SinkOptions):
     def table_id(self) -> str:
         """The table's base path."""
         return self.path
+
+    @property
+    def names_version(self) -> bool:
+        """Whether it has `table_version`."""
+        return self.table_version is not None
 
     def placement(self, partitions: Mapping[str, int]) -> KeyPlacement | None:
         """How an upsert finds a key's file group; None for append."""

@@ -14,6 +14,7 @@ from sluice.connectors.views import Sees, Timeline, Verdict
 from sluice.errors import ActionRequiredError
 from sluice.sinks.hudi.options import FIRST_OF_UPSERTS, NEWEST_VERSION, needs_newest_version
 from sluice.sinks.hudi.timeline import TimelineFiles
+from sluice.sinks.hudi.versions import NOTE
 from sluice.sinks.reading import file_system
 
 _PROPERTIES = ".hoodie/hoodie.properties"
@@ -91,8 +92,8 @@ def _needed(reader: Reader, facts: Facts) -> Iterator[str]:
             yield f"the table {why}, which this reader doesn't know: use another reader, or a copy of the table"
         else:
             yield (
-                f"it doesn't know table version {facts.version}: load a new table with table_version {max(possible)}, "
-                "by a pipeline with another name and path"
+                f"it doesn't know table version {facts.version}: set table_version to {max(possible)}, and run "
+                "`sluice service table_version`"
             )
     if facts.uncompacted and not reader.log_files:
         yield (
@@ -111,6 +112,13 @@ def _facts(path: str) -> Facts:
             table=path,
         )
     properties = _properties(files)
+    if NOTE in properties:
+        raise ActionRequiredError(
+            "The table's version is being changed, or the change was interrupted: until it is done, no reader sees it "
+            "right.",
+            next_step="if no `sluice service table_version` is running, run it again: it completes the change.",
+            table=path,
+        )
     merges = properties.get("hoodie.table.type") == "MERGE_ON_READ"
     ordering_fields = properties.get("hoodie.table.ordering.fields", "").split(",")
     return Facts(

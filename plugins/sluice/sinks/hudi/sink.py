@@ -19,10 +19,14 @@ from sluice.schemas.pinner import RecordPinner
 from sluice.schemas.registry.config import Registries, registry_of_environment
 from sluice.sinks.hudi.catalog_sync import require_catalogs, sync_catalogs
 from sluice.sinks.hudi.creation import table_exists
-from sluice.sinks.hudi.opening import open_table, with_own_version
+from sluice.sinks.hudi.failures import hudi_errors
+from sluice.sinks.hudi.metadata_table import meta_client
+from sluice.sinks.hudi.opening import open_table, open_to_change_version, with_own_version
 from sluice.sinks.hudi.quarantine import quarantine_writer
 from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.hudi.version_change import HudiVersionChange
+from sluice.sinks.hudi.versions import require_no_change
 from sluice.sinks.hudi.write_config import write_options
 from sluice.sinks.reading import require_readable, require_reader
 from sluice.storages import require_in_spark
@@ -56,6 +60,13 @@ class HudiSink:
         """The table, created on first use; see `sluice.connectors.sink`."""
         with self._jvm() as jvm:
             yield self._opened(jvm, self._writer())
+
+    @contextmanager
+    def open_to_change_version(self) -> Iterator[HudiVersionChange]:
+        """The table, for the service `table_version`; see `sluice.connectors.sink.ChangesVersion`."""
+        with self._jvm() as jvm:
+            settings = self._pipeline.control.clock_wait, self._pipeline.table_services
+            yield open_to_change_version(jvm, self._writer(), *settings)
 
     @contextmanager
     def look(self) -> Iterator[HudiTable | None]:
@@ -119,4 +130,8 @@ class HudiSink:
         """Register the table in each catalog that the pipeline names, and return the catalogs' names."""
         # Clients of catalogs keep sessions and log-ins for the whole JVM, so that JVM is used for nothing else.
         with self._given() if self._given else lean_jvm(hadoop_settings(self._pipeline.write.conf)) as jvm:
+            writer = self._writer()
+            if table_exists(jvm, writer):
+                with hudi_errors("reading the table's settings", table=writer.path):
+                    require_no_change(meta_client(jvm.jvm, jvm.storage, writer.path), writer.path)
             return sync_catalogs(jvm, self._pipeline)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sluice import __version__
 from sluice.connectors.sink import Completion, Ended, InstantState, Registered, WrittenInterval
-from sluice.errors import IntervalError
+from sluice.errors import IntervalError, RetryableError
 from sluice.jvm.gateway import HudiJvm
 from sluice.pipeline.services import TableServices
 from sluice.process import identity
@@ -21,12 +21,13 @@ from sluice.sinks.hudi.clock import LONGEST_WAIT, TableClock
 from sluice.sinks.hudi.commits import completed_commit, last_checkpoint
 from sluice.sinks.hudi.completions import STATE, completions, delete, registered
 from sluice.sinks.hudi.failures import hudi_errors
-from sluice.sinks.hudi.metadata_table import forget_missing_partitions, metadata_table
+from sluice.sinks.hudi.metadata_table import forget_missing_partitions, meta_client, metadata_table
 from sluice.sinks.hudi.options import TABLE_VERSION
 from sluice.sinks.hudi.plans import PLANNED_BY, own_clusterings, planned_by_others
 from sluice.sinks.hudi.replays import last_replay, moved_file_groups, written_by
 from sluice.sinks.hudi.services import ServiceClient
 from sluice.sinks.hudi.strays import Strays
+from sluice.sinks.hudi.versions import require_no_change, version_of
 from sluice.sinks.hudi.write_config import ARCHIVES_ITSELF, write_config, write_options
 
 _REPLACE = "replacecommit"
@@ -93,8 +94,29 @@ class HudiTable:
     # The timeline ------------------------------------------------------------------------------------------------
 
     def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the newest commit with a checkpoint, walking back over other writers' commits."""
+        """Extra metadata of the newest commit with a checkpoint, walking back over other writers' commits.
+
+        Raises:
+            VersionChangingError: the table's version is being changed since the table was opened.
+            RetryableError: it has been changed since then.
+        """
+        self._require_same_version()
         return last_checkpoint(self._hudi, self._meta)
+
+    def _require_same_version(self) -> None:
+        """Look at the settings again: the timeline of another version would seem empty."""
+        with hudi_errors("reading the table's settings", table=self.writer.path):
+            meta = meta_client(self._jvm.jvm, self._jvm.storage, self.writer.path)
+        require_no_change(meta, self.writer.path)
+        now, opened = version_of(meta), version_of(self._meta)
+        if now != opened:
+            raise RetryableError(
+                "The table's version has changed since this step opened the table.",
+                next_step="the step is retried, and opens it as it is now.",
+                table=self.writer.path,
+                opened_as=opened,
+                now=now,
+            )
 
     def is_empty(self) -> bool:
         """Whether the table has no completed commit at all, active or archived."""
@@ -209,7 +231,7 @@ class HudiTable:
         return [f"metadata table: {partition}" for partition in missing]
 
     def ensure_metadata_table(self) -> None:
-        """Create the metadata table of a table without data, unless it exists."""
+        """Create the metadata table, unless it exists; where the table has data, Hudi lists its files."""
         if not self._meta.getTableConfig().isMetadataTableAvailable():
             with hudi_errors("creating the metadata table", table=self.writer.path):
                 self._create_metadata_table(None)
