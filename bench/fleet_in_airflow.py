@@ -6,7 +6,7 @@
 
 One Airflow as `make up` starts it (LocalExecutor, SQLite), one worker, one broker, all on this machine. All pipelines
 are due at the same time. A period holds if each of its runs is green before the next one is due. Processor seconds are
-those of each kind of process in all periods, and memory that of the processes that stay, at each period's end. At the
+those of each kind of process in all periods, and memory that of long-lived processes, at each period's end. At the
 end a fresh Spark session reads all tables. Exit code 1: a period did not hold, or rows differ.
 """
 

@@ -1,4 +1,4 @@
-"""What a process of Airflow's imports with the plugin: the page's app costs most of a second, and only one serves it."""
+"""What a process of Airflow imports with the plugin: the page's app takes most of a second, and only one serves it."""
 
 from __future__ import annotations
 
