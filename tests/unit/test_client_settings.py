@@ -53,7 +53,7 @@ def test_a_reader_of_a_log_joins_no_group_and_never_jumps_and_is_told_of_its_end
         made.append(settings)
         raise MadeError
 
-    monkeypatch.setattr(module, "Consumer", consumer)
+    monkeypatch.setattr(module, "AssignedConsumer", consumer)
     with pytest.raises(MadeError):
         read()
     (told,) = made

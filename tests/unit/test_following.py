@@ -234,7 +234,7 @@ def test_a_follower_that_breaks_says_so_and_one_that_is_stopped_does_not(monkeyp
             raise RuntimeError("any")
 
         consumer = Places([stop if one == "stop" else fail for one in records])
-        monkeypatch.setattr(follows, "Consumer", lambda _, consumer=consumer: consumer)
+        monkeypatch.setattr(follows, "AssignedConsumer", lambda _, consumer=consumer: consumer)
         follower._run()
         assert (follower.deaths, consumer.is_closed, consumer.reads) == (deaths, True, {"control": 0})
 
@@ -255,7 +255,7 @@ def test_missing_topics_are_looked_for_every_five_seconds_and_records_are_taken_
 
     records = [passes(4.9), Record(0, start(INSTANT)), passes(0.1), at_end(1), passes(5.0, there=True), passes(99)]
     consumer = Places([*records, follower._stop.set])
-    monkeypatch.setattr(follows, "Consumer", lambda _: consumer)
+    monkeypatch.setattr(follows, "AssignedConsumer", lambda _: consumer)
     follower._run()
     assert looks == [1000.0, 1005.0, 1010.0]
     assert follower.found == [("control", [0])]
@@ -446,7 +446,7 @@ def test_the_thread_of_the_waits_ends_a_minute_after_the_last_unless_another_has
         passes(0.1),
     ]
     consumer = Places(records)
-    monkeypatch.setattr(waits, "Consumer", lambda _: consumer)
+    monkeypatch.setattr(waits, "AssignedConsumer", lambda _: consumer)
     waiters._thread = "itself"  # type: ignore[assignment]
     waiters._follow({})
     assert verdicts == [Verdict.WRITTEN]

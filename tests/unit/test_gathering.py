@@ -69,7 +69,7 @@ class Client:
 @pytest.fixture
 def read(monkeypatch):
     def read(client: Client, *ranges: PlannedRange, headers: bool = False) -> tuple[dict[int, list[int]], list[int]]:
-        monkeypatch.setattr(gathering, "Consumer", client)
+        monkeypatch.setattr(gathering, "AssignedConsumer", client)
         monkeypatch.setattr(gathering, "_PATIENCE", 0.01)
         settings = KafkaSettings("k", {"bootstrap.servers": "nowhere:9"})
         whole, unfit = Gathering(settings, "read_committed", headers=headers).read(ranges)

@@ -95,7 +95,7 @@ def test_what_is_no_note_is_left_out(junk):
 
 def test_all_topics_that_are_read_back_are_known():
     """By who makes a consumer, or has one read a topic."""
-    readers = {"Consumer", "read_all", "read_whole"}
+    readers = {"Consumer", "AssignedConsumer", "read_all", "read_whole"}
     found = set()
     for file in (one for one in PACKAGE.rglob("*.py") if one.parent.name != "demo"):
         called = {

@@ -7,13 +7,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message
+from confluent_kafka import IsolationLevel, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from sluice.control.clients import TIMEOUT, Clients
 from sluice.control.topic import ControlTopic
 from sluice.errors import SluiceError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors
 from sluice.logs import log
@@ -97,7 +98,7 @@ class Following:
             self._dead()
 
     def _follow(self) -> None:
-        consumer = Consumer(
+        consumer = AssignedConsumer(
             self._settings.client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,
@@ -120,7 +121,7 @@ class Following:
         finally:
             consumer.close()
 
-    def _look_for_missing(self, consumer: Consumer) -> None:
+    def _look_for_missing(self, consumer: AssignedConsumer) -> None:
         """Begin to follow missing topics that exist by now."""
         try:
             there = [topic for topic in sorted(self._missing) if self._topics[topic].exists()]
@@ -152,7 +153,7 @@ class Following:
             )
         return {partition.topic: int(answer.offset) for partition, answer in answers.items()}
 
-    def _take(self, consumer: Consumer, record: Message) -> None:
+    def _take(self, consumer: AssignedConsumer, record: Message) -> None:
         topic, error = str(record.topic()), record.error()
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             self._let_go(topic)
@@ -184,7 +185,7 @@ class Following:
         if messages:
             self._found(topic, messages)
 
-    def _lose(self, consumer: Consumer, topic: str, error: KafkaError) -> None:
+    def _lose(self, consumer: AssignedConsumer, topic: str, error: KafkaError) -> None:
         gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
         if error.code() in gone and topic in self._topics and topic not in self._missing:
             log.warning("a control topic isn't what it was; it is looked for again", control_topic=topic)

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterator, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sluice.control.verdicts import Verdicts
 from sluice.errors import RetryableError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
@@ -168,7 +169,7 @@ class ControlReader:
         return assemble(part, [values[o] for o in wanted if o in values])
 
     def _records(self, start: int, end: int) -> Iterator[list[Message]]:
-        consumer = Consumer(
+        consumer = AssignedConsumer(
             self.settings.client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,

@@ -10,7 +10,6 @@ from datetime import timedelta
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -24,6 +23,7 @@ from confluent_kafka.admin import NewTopic, OffsetSpec, TopicDescription
 from sluice.control.clients import TIMEOUT, Clients
 from sluice.control.verdicts import Verdicts
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, until_there_is_a_leader
 from sluice.kafka.topic_id import PresentTopicId, topic_id
@@ -324,8 +324,8 @@ class ControlTopic:
         finally:
             consumer.close()
 
-    def _consumer(self, start: int) -> Consumer:
-        consumer = Consumer(
+    def _consumer(self, start: int) -> AssignedConsumer:
+        consumer = AssignedConsumer(
             self.settings.client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,

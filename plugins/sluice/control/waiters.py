@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from sluice.control.clients import Clients
 from sluice.control.presence import Presence
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
 from sluice.protocol.claims import Verdict, Waiting
@@ -134,7 +135,7 @@ class Waiters:
 
     def _follow(self, followed: dict[str, _Subscription]) -> None:
         self._clients = Clients(self._settings)
-        consumer = Consumer(
+        consumer = AssignedConsumer(
             self._settings.client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,
@@ -170,7 +171,7 @@ class Waiters:
             self._thread = None
             return True
 
-    def _take_in(self, consumer: Consumer, followed: dict[str, _Subscription]) -> None:
+    def _take_in(self, consumer: AssignedConsumer, followed: dict[str, _Subscription]) -> None:
         while self._new:
             wait = self._new.popleft()
             topic, start = wait.awaited.control_topic, wait.awaited.control_offset
@@ -185,7 +186,7 @@ class Waiters:
                 followed[topic].position = start  # a wait that begins in between must not be skipped past
             followed[topic].waiting.append(wait)
 
-    def _let_go(self, consumer: Consumer, followed: dict[str, _Subscription]) -> None:
+    def _let_go(self, consumer: AssignedConsumer, followed: dict[str, _Subscription]) -> None:
         while self._gone:
             wait = self._gone.popleft()
             topic = wait.awaited.control_topic

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
 from sluice.kafka.topic_id import PresentTopicId, topic_id, topic_id_of
@@ -276,7 +277,7 @@ def read_all(settings: KafkaSettings, topic: str, partition: int = 0, since: int
         RetryableError: nothing comes for long, since the broker doesn't answer or a transaction is open.
     """
     where = {"topic": topic, "connection": settings.name}
-    consumer = Consumer(
+    consumer = AssignedConsumer(
         settings.client(
             group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
             enable_auto_commit=False,

@@ -20,12 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError
+from confluent_kafka import IsolationLevel, KafkaError
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
 from sluice.kafka.topic_id import PresentTopicId, topic_id_of
@@ -126,7 +127,7 @@ class TableLog:
         self._settings, self._topic = settings, topic
         self._patience, self._timeout, self._newest = patience, timeout, newest
         self._where = {"topic": topic, "connection": settings.name}
-        self._consumer: Consumer | None = None
+        self._consumer: AssignedConsumer | None = None
         self._admin: AdminClient | None = None
         self._notes = SignedNotes(topic, settings.control_secrets, self._tell, PresentTopicId(self._ask_for_id))
         self._last_at = -1
@@ -200,10 +201,10 @@ class TableLog:
         self._require_last_commit()
         return self
 
-    def _reader(self) -> Consumer:
+    def _reader(self) -> AssignedConsumer:
         if self._consumer is None:
             partition = KafkaTopicPartition(self._topic, 0)
-            self._consumer = Consumer(
+            self._consumer = AssignedConsumer(
                 self._settings.client(
                     group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                     enable_auto_commit=False,

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
 from sluice.kafka.transactional import TIMEOUT
@@ -157,7 +158,7 @@ class QuarantineTopic:
         left = [span for span in spans if span[2] < span[3]]
         if not left:
             return
-        consumer = Consumer(
+        consumer = AssignedConsumer(
             self._settings().client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,
@@ -174,7 +175,7 @@ class QuarantineTopic:
         finally:
             consumer.close()
 
-    def _between(self, consumer: Consumer, position: int, end: int, **where: Any) -> Iterator[Message]:
+    def _between(self, consumer: AssignedConsumer, position: int, end: int, **where: Any) -> Iterator[Message]:
         """The committed records before an offset; the last one may be followed by transaction markers."""
         deadline = time.monotonic() + TIMEOUT
         while position < end:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.protocol.messages import PlannedRange
@@ -63,7 +64,7 @@ class Gathering:
     def __init__(self, settings: KafkaSettings, isolation_level: str, *, headers: bool) -> None:
         self._name = settings.name
         self._headers = headers
-        self._consumer = Consumer(
+        self._consumer = AssignedConsumer(
             settings.client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,

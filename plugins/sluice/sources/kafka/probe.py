@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from sluice.errors import RetryableError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
 from sluice.protocol.offsets import TopicPartition
@@ -40,7 +41,7 @@ class RecordProbe:
     def __init__(self, settings: KafkaSettings, isolation_level: str) -> None:
         self._where = {"connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
         self._name = settings.name
-        self._consumer = Consumer(
+        self._consumer = AssignedConsumer(
             settings.client(
                 group_id=f"sluice-looker-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
                 enable_auto_commit=False,

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from sluice.errors import RetryableError
+from sluice.kafka.assigned import AssignedConsumer
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
 from sluice.protocol.state import PartitionBounds
@@ -44,7 +44,7 @@ def newest_records(
     for bounds in waiting:
         share = -(-count // len(waiting))
         wanted[bounds.topic_partition[1:]] = (max(bounds.log_start, bounds.log_end - share), bounds.log_end)
-    consumer = Consumer(
+    consumer = AssignedConsumer(
         settings.client(
             group_id="sluice.infer",
             enable_auto_commit=False,
@@ -60,7 +60,9 @@ def newest_records(
         consumer.close()
 
 
-def _read(consumer: Consumer, wanted: dict[tuple[str, int], tuple[int, int]], settings: KafkaSettings) -> list[Sampled]:
+def _read(
+    consumer: AssignedConsumer, wanted: dict[tuple[str, int], tuple[int, int]], settings: KafkaSettings
+) -> list[Sampled]:
     found: list[Sampled] = []
     open_ends = {partition: end for partition, (_, end) in wanted.items()}
     heard = time.monotonic()
