@@ -1,4 +1,4 @@
-"""The consumer of those who read partitions that they choose, and need no group."""
+"""A consumer of assigned partitions, which needs no group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class AssignedConsumer(Consumer):  # type: ignore[misc]  # confluent-kafka has n
     """A consumer of assigned partitions, whose group the brokers may refuse.
 
     librdkafka gives a consumer a group, and asks for the group's coordinator, whether or not it ever joins. To a
-    principal without a right on the group the answer is an error, at a time of its own between the records. It
-    concerns none of what such a consumer does.
+    principal without a right on the group the answer is an error, somewhere between the records. It concerns none of
+    what such a consumer does.
     """
 
     def poll(self, timeout: float = -1) -> Message | None:
