@@ -48,7 +48,6 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         schedule=timetable_of(services.schedule, pipeline.timezone, "table_services.schedule"),
         start_date=pipeline.start_date,
         catchup=False,
-        params={CHANGE_VERSION: _change_version()} if names_version else None,
         max_active_runs=1,
         max_active_tasks=1,
         is_paused_upon_creation=pipeline.paused,
@@ -72,6 +71,8 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
             TableVersionOperator(
                 task_id="table_version", pipeline=pipeline, service="table_version", priority_weight=_LAST
             )
+    if names_version:  # after the tasks, into each of which Airflow would copy it: see `build_dag`
+        dag.params[CHANGE_VERSION] = _change_version()
     return dag
 
 
