@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.s3 import LocalS3, ensure_glue, ensure_s3
-from tests.s3.amazon import REGION, ROLE, Amazon
+from tests.s3.amazon import REGION, ROLE, Amazon, become_pod
 from tests.s3.extras import called_with_extras
 
 from sluice.errors import ActionRequiredError
@@ -28,15 +28,7 @@ def amazon(home: SluiceHome, extras: Path, tmp_path_factory: pytest.TempPathFact
         Amazon(server.endpoint, folder / "proxy") as proxy,
         pytest.MonkeyPatch.context() as patch,
     ):
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-            patch.delenv(name, raising=False)
-        pod = {
-            "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
-            "AWS_ROLE_ARN": ROLE,
-            "AWS_STS_REGIONAL_ENDPOINTS": "regional",
-        }
-        for name, value in {**proxy.environment, **pod}.items():
-            patch.setenv(name, value)
+        become_pod(patch, proxy, token)
         yield proxy
 
 

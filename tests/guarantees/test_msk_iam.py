@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.ivy import ensure
 from tests.s3 import LocalS3, ensure_s3
-from tests.s3.amazon import ROLE, Amazon
+from tests.s3.amazon import ROLE, Amazon, become_pod
 from tests.s3.extras import called_with_extras
 
 from sluice import runtime
@@ -43,15 +43,8 @@ def amazon(home: SluiceHome, extras: Path, tmp_path_factory: pytest.TempPathFact
         Amazon(server.endpoint, folder / "proxy") as proxy,
         pytest.MonkeyPatch.context() as patch,
     ):
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-            patch.delenv(name, raising=False)
-        pod = {
-            "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
-            "AWS_ROLE_ARN": ROLE,
-            "AWS_STS_REGIONAL_ENDPOINTS": "regional",
-        }
-        for name, value in {**proxy.environment, **pod, "SLUICE_JARS": str(folder / "class-paths")}.items():
-            patch.setenv(name, value)
+        become_pod(patch, proxy, token)
+        patch.setenv("SLUICE_JARS", str(folder / "class-paths"))
         yield proxy
 
 

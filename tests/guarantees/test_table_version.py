@@ -7,7 +7,8 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -238,24 +239,31 @@ def test_a_second_run_and_an_interval_wait_for_the_change_that_is_under_way(make
     flow.check()
 
 
+@contextmanager
+def _suspended(flow: Flow, point: str, says: str = "lost its hold on the table") -> Iterator[None]:
+    """A change to version 9 that is suspended at a point for as long as the block; then it fails, and says why."""
+    flow.set(sink__hudi__table_version=9)
+    pause = Pause(point, flow.folder)
+    suspended = flow.spawn_service("table_version", failpoint=pause.failpoint)
+    pause.wait(suspended)
+    os.killpg(suspended.pid, signal.SIGSTOP)
+    yield
+    pause.release()
+    os.killpg(suspended.pid, signal.SIGCONT)
+    step = finish(suspended)
+    assert (step.status, says in step.err) == (1, True), step.err
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("point", ["table_version.after_begin", "table_version.before_9", "table_version.before_end"])
 def test_one_that_stood_still_until_another_has_completed_it_changes_nothing_any_more(make_flow, point):
     flow = short(make_flow, 8, **SHORT)
-    flow.set(sink__hudi__table_version=9)
-    pause = Pause(point, flow.folder)
-    frozen = flow.spawn_service("table_version", failpoint=pause.failpoint)
-    pause.wait(frozen)
-    os.killpg(frozen.pid, signal.SIGSTOP)
-    flow.serve("table_version")
-    flow.set(sink__hudi__table_version=8)
-    flow.serve("table_version")  # a person may have had enough of it by then
-    flow.produce(20)
-    flow.interval()
-    pause.release()
-    os.killpg(frozen.pid, signal.SIGCONT)
-    step = finish(frozen)
-    assert (step.status, "lost its hold on the table" in step.err) == (1, True), step.err
+    with _suspended(flow, point):
+        flow.serve("table_version")
+        flow.set(sink__hudi__table_version=8)
+        flow.serve("table_version")  # a person may have had enough of it by then
+        flow.produce(20)
+        flow.interval()
     assert version_of(flow) == 8
     flow.produce(20)
     flow.interval()
@@ -265,18 +273,10 @@ def test_one_that_stood_still_until_another_has_completed_it_changes_nothing_any
 @pytest.mark.thorough
 def test_one_that_stood_still_before_it_has_noted_the_change_takes_its_note_away(make_flow):
     flow = short(make_flow, 8, **SHORT)
-    flow.set(sink__hudi__table_version=9)
-    pause = Pause("table_version.before_begin", flow.folder)
-    frozen = flow.spawn_service("table_version", failpoint=pause.failpoint)
-    pause.wait(frozen)
-    os.killpg(frozen.pid, signal.SIGSTOP)
-    flow.set(sink__hudi__table_version=8)
-    flow.produce(20)
-    once_the_lease_is_free(flow.start)
-    pause.release()
-    os.killpg(frozen.pid, signal.SIGCONT)
-    step = finish(frozen)
-    assert (step.status, "lost its hold on the table" in step.err) == (1, True), step.err
+    with _suspended(flow, "table_version.before_begin"):
+        flow.set(sink__hudi__table_version=8)
+        flow.produce(20)
+        once_the_lease_is_free(flow.start)
     flow.interval()
     assert version_of(flow) == 8
     flow.check()
@@ -285,18 +285,10 @@ def test_one_that_stood_still_before_it_has_noted_the_change_takes_its_note_away
 @pytest.mark.thorough
 def test_one_that_stood_still_after_its_last_look_at_the_topic_sees_it_by_the_table(make_flow):
     flow = short(make_flow, 8, **SHORT)
-    flow.set(sink__hudi__table_version=9)
-    pause = Pause("table_version.after_fence", flow.folder)
-    frozen = flow.spawn_service("table_version", failpoint=pause.failpoint)
-    pause.wait(frozen)
-    os.killpg(frozen.pid, signal.SIGSTOP)
-    flow.serve("table_version")
-    flow.set(sink__hudi__table_version=8)
-    flow.serve("table_version")
-    pause.release()
-    os.killpg(frozen.pid, signal.SIGCONT)
-    step = finish(frozen)
-    assert (step.status, "Another process has taken over the change" in step.err) == (1, True), step.err
+    with _suspended(flow, "table_version.after_fence", "Another process has taken over the change"):
+        flow.serve("table_version")
+        flow.set(sink__hudi__table_version=8)
+        flow.serve("table_version")
     assert version_of(flow) == 8
     flow.produce(20)
     flow.interval()

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -45,6 +46,7 @@ _MESSAGES = {  # of STS, as AWS has them
     "AccessDenied": "Not authorized to perform sts:AssumeRoleWithWebIdentity",
     "InvalidIdentityToken": "No OpenIDConnect provider found in your account for https://oidc.example/id/1",
 }
+_LOGINS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 _EARLY = timedelta(seconds=60)  # so long before its end AWS's SDK for Java renews a login while a request waits for it
 
 
@@ -274,3 +276,12 @@ def _certified(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "pair.pem")
     return context
+
+
+def become_pod(patch: pytest.MonkeyPatch, amazon: Amazon, token: Path) -> None:
+    """Have this process and its children be a pod of EKS: they have the web identity in a file, and no other login."""
+    for name in _LOGINS:
+        patch.delenv(name, raising=False)
+    pod = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE, "AWS_STS_REGIONAL_ENDPOINTS": "regional"}
+    for name, value in {**amazon.environment, **pod}.items():
+        patch.setenv(name, value)
